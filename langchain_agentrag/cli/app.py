@@ -1,0 +1,170 @@
+"""The commands of `agentrag`. Each one parses, calls the engine, and prints; nothing is decided here."""
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from langchain_agentrag.cli import render
+from langchain_agentrag.cli.documents import hits_document
+from langchain_agentrag.cli.session import (
+    DEFAULT_STORE,
+    INTERRUPTED,
+    AgentOption,
+    JsonOption,
+    StoreOption,
+    answer,
+    fail,
+    guarded,
+    open_existing,
+    parsed_filter,
+    side_channel,
+)
+from langchain_agentrag.cli.snippets import printable
+from langchain_agentrag.records import SyncReport
+
+app = typer.Typer(
+    help="Hybrid search for AI agents over files and memories, in Chinese and English.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Mode(enum.StrEnum):
+    """Which legs take part in a search."""
+
+    hybrid = "hybrid"
+    vector = "vector"
+    keyword = "keyword"
+
+
+@app.command()
+@guarded
+def index(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", exists=True, help="Files and folders.")],
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    agent: AgentOption = None,
+    glob: Annotated[
+        list[str] | None, typer.Option("--glob", help="Only files that match; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Leave these out; repeatable.")
+    ] = None,
+    embeddings: Annotated[
+        str | None,
+        typer.Option("--embeddings", help="local, hash, or a model name; default: what the store has."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Index files and folders; a second run does only what changed."""
+    from langchain_agentrag.cli.progress import progress_bar
+    from langchain_agentrag.connectors.files import FileSystemConnector
+    from langchain_agentrag.indexer import DualIndexer
+
+    report = SyncReport()
+    try:
+        with DualIndexer(store, embeddings=embeddings) as indexer:
+            for path in paths:
+                connector = FileSystemConnector(path, glob=glob, exclude=exclude, agent_id=agent)
+                with progress_bar(side_channel(), f"Indexing {path.name or path}") as moved:
+                    report += indexer.sync(connector, on_progress=moved)
+    except KeyboardInterrupt:
+        fail(
+            "stopped. What was finished is in the store, which is consistent; run the same command to go on.",
+            INTERRUPTED,
+        )
+    answer(render.report_view(report), report, as_json=json)
+    if report.failed and not (report.added or report.updated or report.unchanged):
+        raise typer.Exit(1)
+
+
+@app.command()
+@guarded
+def search(
+    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="What to look for, in any words.")],
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    agent: AgentOption = None,
+    k: Annotated[int, typer.Option("-k", "--top", help="How many passages.")] = 5,
+    mode: Annotated[Mode, typer.Option("--mode", help="Which legs to ask.")] = Mode.hybrid,
+    where: Annotated[str | None, typer.Option("--filter", help="Condition on the metadata, as JSON.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Find passages, with the reason for each."""
+    condition = parsed_filter(where)
+    with open_existing(store) as indexer:
+        hits = indexer.search(" ".join(query), k=k, agent_id=agent, filter=condition, mode=mode.value)
+    answer(render.hits_table(hits), hits_document(hits, agent_id=agent), as_json=json)
+
+
+@app.command()
+@guarded
+def read(
+    doc_id: Annotated[str, typer.Argument(metavar="DOC_ID", help="Document, as a search shows it.")],
+    chunk_id: Annotated[int, typer.Argument(metavar="CHUNK_ID", help="Chunk in it, from 0.")] = 0,
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    agent: AgentOption = None,
+    before: Annotated[int, typer.Option("--before", min=0, help="Chunks before it.")] = 0,
+    after: Annotated[int, typer.Option("--after", min=0, help="Chunks after it.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Read a passage by its address, with its neighbours."""
+    with open_existing(store) as indexer:
+        passage = indexer.read(doc_id, chunk_id, before=before, after=after, agent_id=agent)
+    answer(render.passage_view(passage), passage, as_json=json)
+
+
+@app.command()
+@guarded
+def forget(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Agent whose private documents go.")],
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete everything private to an agent, text and vectors, for good."""
+    with open_existing(store) as indexer:
+        if not yes and side_channel().is_terminal and not json:
+            typer.confirm(f"Delete all private documents of {agent!r}, for good?", abort=True, err=True)
+        report = indexer.forget_agent(agent)
+    view = Group(Text(f"Forgot {report.deleted} documents of “{printable(agent)}”."))
+    answer(view, report, as_json=json)
+
+
+@app.command()
+@guarded
+def stats(*, store: StoreOption = DEFAULT_STORE, agent: AgentOption = None, json: JsonOption = False) -> None:
+    """Say what the store holds."""
+    with open_existing(store) as indexer:
+        facts = indexer.stats(agent_id=agent)
+    answer(render.facts_table(facts), facts, as_json=json)
+
+
+@app.command()
+@guarded
+def verify(*, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+    """Check that both indexes hold exactly what the catalog says; exit code 1 if not."""
+    with open_existing(store) as indexer:
+        report = indexer.verify()
+    answer(render.facts_table(report), report, as_json=json)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+@guarded
+def repair(*, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+    """Rebuild what differs from the catalog; nothing is embedded again."""
+    with open_existing(store) as indexer:
+        report = indexer.repair()
+    answer(render.facts_table(report), report, as_json=json)
+    if not report.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,73 @@
+"""The progress of long work: a bar with rate and remaining time on a terminal, nothing elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Protocol
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from langchain_agentrag.cli.snippets import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+_ITEM_CELLS = 36
+
+
+class Step(Protocol):
+    """What a running write reports."""
+
+    @property
+    def done(self) -> int: ...  # noqa: D102
+    @property
+    def total(self) -> int | None: ...  # noqa: D102
+    @property
+    def item(self) -> str: ...  # noqa: D102
+    @property
+    def chunks(self) -> int: ...  # noqa: D102
+
+
+class _Rate(TextColumn):
+    """Documents per second."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        return Text("" if not task.speed else f"{task.speed:.1f}/s", style="dim")
+
+
+@contextlib.contextmanager
+def progress_bar(console: Console, title: str) -> Iterator[Callable[[Step], None] | None]:
+    """A callback that moves a bar, or None when nobody watches."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _Rate(),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        TextColumn("{task.fields[item]}", style="dim"),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=60) as progress:
+        task = progress.add_task(title, total=None, item="")
+
+        def moved(step: Step) -> None:
+            item = printable(step.item).replace("\n", " ")
+            shown = item if len(item) <= _ITEM_CELLS else "…" + item[1 - _ITEM_CELLS :]
+            progress.update(
+                task, completed=step.done, total=step.total, item=Text(shown).plain.replace("[", r"\[")
+            )
+
+        yield moved

@@ -1,0 +1,205 @@
+"""What a command says to a person: records drawn with rich. A record in, something to print out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from langchain_agentrag.cli.snippets import printable, snippet
+
+if TYPE_CHECKING:
+    from langchain_agentrag.records import Failure, Hit, Hits, LegEvidence, Passage, SyncReport
+
+BAR_CELLS = 10
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_MOST_FAILURES = 20
+
+# Place names, in the order in which a reader narrows down, with how each is spoken.
+_PLACES = {
+    "page": "page {}",
+    "slide": "slide {}",
+    "sheet": "sheet {}",
+    "row": "row {}",
+    "cell": "cell {}",
+    "turn": "turn {}",
+    "line": "line {}",
+}
+
+
+def bar(score: float, cells: int = BAR_CELLS) -> str:
+    """A bar of `cells` cells for a score in [0, 1]; any score above 0 shows at least a sliver."""
+    eighths = round(min(max(score, 0.0), 1.0) * cells * 8)
+    if score > 0:
+        eighths = max(eighths, 1)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(cells)
+
+
+def source_of(hit: Hit | Passage) -> str:
+    """Where a hit comes from, in words: the file or the document, then page, line, heading."""
+    name = next((str(hit.metadata[key]) for key in ("path", "source") if hit.metadata.get(key)), hit.doc_id)
+    return printable(" · ".join([name, *place(hit.locator)])).replace("\n", " ")
+
+
+def place(locator: Mapping[str, Any]) -> list[str]:
+    """The parts of a locator in words, unknown ones as "key value"."""
+    known = [_PLACES[key].format(locator[key]) for key in _PLACES if locator.get(key) is not None]
+    if (end := locator.get("end_line")) is not None and locator.get("line") not in {None, end}:
+        known[-1] = f"lines {locator['line']}-{end}"
+    rest = [
+        f"{key} {value}"
+        for key, value in locator.items()
+        if key not in {*_PLACES, "end_line"} and value not in {None, ""}
+    ]
+    return known + rest
+
+
+def reasons(hit: Hit) -> Text:
+    """Why the hit is here: rank and score in each leg, then the words that matched."""
+    why = hit.explanation
+    line = Text.assemble(
+        ("vector ", "dim"),
+        _evidence(why.vector, "cosine {:.3f}"),
+        ("   keyword ", "dim"),
+        _evidence(why.keyword, "BM25 {:.2f}"),
+    )
+    if why.matched:
+        words = ", ".join(dict.fromkeys(printable(word) for word in why.matched))
+        line.append("   matched ", style="dim")
+        line.append(words, style="green")
+    return line
+
+
+def _evidence(leg: LegEvidence | None, raw: str) -> str:
+    if leg is None:
+        return "–"
+    rank = f"#{leg.rank}" if leg.rank is not None else "not in its list,"
+    return f"{rank} {leg.score:.2f} ({raw.format(leg.raw)})"
+
+
+def marked(text: str, highlights: Sequence[tuple[int, int]]) -> Text:
+    """The snippet of a passage with the matched words standing out."""
+    shown = snippet(text, highlights)
+    line = Text(shown.text)
+    for start, end in shown.highlights:
+        line.stylize("bold yellow", start, end)
+    return line
+
+
+def hits_table(hits: Hits) -> RenderableType:
+    """The hits as a table, or a sentence when there are none."""
+    notes = [Text(f"Leg missing: {printable(reason)}", style="yellow") for reason in hits.degraded]
+    if not hits:
+        return Group(*notes, Text(no_hits(hits.query)))
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
+    table.add_column("#", justify="right", style="bold", no_wrap=True)
+    table.add_column("score", no_wrap=True, width=BAR_CELLS)
+    table.add_column("passage, and why it is here", ratio=1, overflow="fold")
+    for rank, hit in enumerate(hits, start=1):
+        score = Text.assemble((bar(hit.score), "cyan"), "\n", (f"{hit.score:.3f}", "bold"))
+        table.add_row(str(rank), score, hit_block(hit), end_section=rank < len(hits))
+    return Group(*notes, table)
+
+
+def hit_block(hit: Hit) -> Group:
+    """Source, snippet and reasons of one hit, one below the other."""
+    head = Text(source_of(hit), style="bold blue")
+    if hit.agent_id is not None:
+        head.append(f"  private to {printable(hit.agent_id)}", style="magenta")
+    lines = [head]
+    if hit.context:
+        lines.append(
+            Text(printable(hit.context).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
+        )
+    lines += [marked(hit.text, hit.explanation.highlights), reasons(hit), address(hit)]
+    return Group(*lines)
+
+
+def address(hit: Hit) -> Text:
+    """What to type to read on."""
+    return Text(f"read {_quoted(hit.doc_id)} {hit.chunk_id}", style="dim")
+
+
+def _quoted(word: str) -> str:
+    import shlex
+
+    return shlex.quote(printable(word))
+
+
+def no_hits(query: str) -> str:
+    """What to say when nothing was found."""
+    if not query.strip():
+        return "The query is empty: ask with at least one word."
+    return f"Nothing found for “{printable(query)}”. Try other words, or check --agent and --filter."
+
+
+def passage_view(passage: Passage) -> Group:
+    """A passage that was read by address, under its source."""
+    covered = f"chunk {passage.first_chunk}"
+    if passage.last_chunk != passage.first_chunk:
+        covered = f"chunks {passage.first_chunk}-{passage.last_chunk}"
+    last = max(passage.total_chunks - 1, 0)
+    head = Text.assemble((source_of(passage), "bold blue"), (f"  {covered}, last is {last}", "dim"))
+    return Group(head, Text(printable(passage.text)))
+
+
+def report_view(report: SyncReport) -> Group:
+    """What a write did, with the reason of everything that was left out."""
+    counts = ", ".join(
+        f"{getattr(report, name)} {name}" for name in ("added", "updated", "deleted", "unchanged")
+    )
+    work = f"{report.chunks} chunks written, {report.embedded} embedded, {report.reused} vectors reused"
+    lines = [
+        Text(f"{counts}, {len(report.failed)} failed, {len(report.skipped)} skipped"),
+        Text(f"{work}, {report.seconds:.1f} s", "dim"),
+    ]
+    if report.truncated:
+        lines.append(
+            Text(
+                f"{report.truncated} chunks are longer than the model reads; it saw only their beginning",
+                "yellow",
+            )
+        )
+    lines += _reasons_of("failed", report.failed, "red")
+    lines += _reasons_of("skipped", report.skipped, "dim")
+    return Group(*lines)
+
+
+def _reasons_of(verb: str, items: Iterable[Failure], style: str) -> list[Text]:
+    items = list(items)
+    lines = [
+        Text(f"{verb}: {printable(item.key)}: {printable(item.reason)}".replace("\n", " "), style)
+        for item in items[:_MOST_FAILURES]
+    ]
+    if len(items) > _MOST_FAILURES:
+        lines.append(Text(f"{verb}: {len(items) - _MOST_FAILURES} more; --json lists all", style))
+    return lines
+
+
+def facts_table(record: object) -> Table:
+    """Any record as names and values."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    assert dataclasses.is_dataclass(record)  # noqa: S101  (only records come here)
+    for field in dataclasses.fields(record):
+        table.add_row(field.name.replace("_", " "), Text(printable(_value(getattr(record, field.name)))))
+    return table
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_value(item)}" for key, item in value.items()) or "–"
+    if isinstance(value, list | tuple):
+        return "\n".join(map(_value, value)) or "–"
+    return "–" if value is None else str(value)

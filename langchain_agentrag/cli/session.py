@@ -1,0 +1,135 @@
+"""What every command shares: its options, the store it opens, and how it ends when something fails."""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console, RenderableType
+
+from langchain_agentrag.cli.documents import to_json
+from langchain_agentrag.errors import AgentRagError, NotAStoreError
+
+if TYPE_CHECKING:
+    from langchain_agentrag.indexer import DualIndexer
+
+DEFAULT_STORE = Path("agentrag_store")
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+_PIPED_WIDTH = 120  # columns of a table that goes to a file or another program
+
+StoreOption = Annotated[Path, typer.Option("--store", envvar="AGENTRAG_STORE", help="Folder of the store.")]
+AgentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--agent", envvar="AGENTRAG_AGENT", help="Agent on whose behalf; without it, shared documents only."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Terminal(Console):
+    """A console that leaves a broken pipe to the command, which knows how to end."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
+
+
+def terminal() -> Console:
+    """Where people read results."""
+    return _plain_when_piped(sys.stdout)
+
+
+def side_channel() -> Console:
+    """Where progress and errors go, so that standard output stays clean."""
+    return _plain_when_piped(sys.stderr)
+
+
+def _plain_when_piped(stream: Any) -> Console:  # noqa: ANN401  (a text stream of any make)
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+    return _Terminal(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def answer(view: RenderableType, document: object, *, as_json: bool) -> None:
+    """Print the result of a command, for a person or for a machine."""
+    if not as_json:
+        terminal().print(view)
+        return
+    if hasattr(sys.stdout, "reconfigure"):
+        # JSON is UTF-8 whatever the locale; a lone surrogate becomes \udXXX, which JSON allows.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.stdout.write(to_json(document) + "\n")
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """End with one line on standard error."""
+    side_channel().print(f"agentrag: {' '.join(message.split())}", style="red", markup=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def guarded(command: Callable[P, R]) -> Callable[P, R]:
+    """The command, ending with a clear line and the right exit code when it fails or is stopped."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            result = command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _discard_output()
+            raise typer.Exit(BROKEN_PIPE) from None
+        except AgentRagError as error:
+            fail(str(error))
+        except KeyboardInterrupt:
+            fail("stopped.", INTERRUPTED)
+        return result
+
+    return run
+
+
+def _discard_output() -> None:
+    """Nobody reads any more: keep Python from complaining when it flushes at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (lives until exit)
+
+
+def open_existing(store: Path) -> "DualIndexer":
+    """The store in this folder.
+
+    Raises:
+        NotAStoreError: there is none; asking a question must not create an empty one.
+    """
+    from langchain_agentrag.indexer import DualIndexer
+
+    if not store.exists():
+        msg = f"There is no store at {store}: make one with `agentrag index PATH`, or name it with --store."
+        raise NotAStoreError(msg)
+    return DualIndexer(store)
+
+
+def parsed_filter(text: str | None) -> dict[str, Any] | None:
+    """The value of --filter.
+
+    Raises:
+        typer.BadParameter: it is not a JSON object.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        msg = f'{text!r} is not JSON ({error.msg}). Write it as in \'{{"type": "manual"}}\'.'
+        raise typer.BadParameter(msg, param_hint="--filter") from error
+    if not isinstance(value, dict):
+        msg = f'{text!r} is not a JSON object. Write it as in \'{{"type": "manual"}}\'.'
+        raise typer.BadParameter(msg, param_hint="--filter")
+    return value
