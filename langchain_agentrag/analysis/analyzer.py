@@ -1,0 +1,298 @@
+"""The analyzer: text to index terms, queries to weighted terms, terms back to places in a text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, get_args
+
+from langchain_agentrag.analysis import stopwords
+from langchain_agentrag.analysis.fold import Folded, fold, fold_case, simplify
+from langchain_agentrag.analysis.runs import EMOJI, HAN, RUNS, SCRIPT, pairs
+from langchain_agentrag.analysis.segment import Backend, choose, cut, segmenter
+from langchain_agentrag.analysis.user_words import UserWords, comparable
+from langchain_agentrag.analysis.words import terms as word_terms
+from langchain_agentrag.errors import UsageError
+
+if TYPE_CHECKING:
+    from langchain_agentrag.analysis.segment import Segmenter
+
+VERSION = 1
+"""Raised whenever the same text gives other index terms; part of the fingerprint."""
+
+FIELDS: tuple[str, ...] = ("words", "grams", "context")
+"""Fields of an analysed text, each with a length of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Query weights. They change rankings, never the index, so they are not part of the fingerprint.
+
+    Attributes:
+        words: A word, or a compound as a whole.
+        parts: A part of a compound, a hump of a CamelCase name, or a shorter word within a Chinese word.
+        grams: A pair of Han characters.
+        characters: A Han character in a run of several; one that stands alone in the query weighs as much as a pair.
+        context: Factor for the same term in the context field.
+        repeats: Saturation of a term's repetition in the query, k3 of BM25: 0 counts it once.
+    """
+
+    words: float = 1.0
+    parts: float = 0.5
+    grams: float = 0.3
+    characters: float = 0.1
+    context: float = 0.3
+    repeats: float = 0.0
+
+
+WEIGHTS = Weights()
+FIELD_WEIGHTS: Mapping[str, float] = {
+    "words": WEIGHTS.words,
+    "grams": WEIGHTS.grams,
+    "context": WEIGHTS.context,
+}
+"""Weight of a plain term in each field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a text is indexed by.
+
+    Attributes:
+        words: Words, identifiers whole and in parts, words within words; in order, repeated as often as they occur.
+        grams: Pairs of Han characters and single characters.
+        context: Words and grams of the context.
+        lengths: Field -> length for BM25. It counts positions: a word within a word, a part of an identifier or a
+            pair of characters lies over positions that are counted already, so it is smaller than the list.
+    """
+
+    words: list[str]
+    grams: list[str]
+    context: list[str]
+    lengths: Mapping[str, int]
+
+
+class Analyzer:
+    """Turns texts and queries into terms; the same text always gives the same terms. Safe to share between threads.
+
+    Args:
+        user_words: Terms that must be found as a unit, of any characters: "云帆科技", "*ST云帆", "Blue Moon认证".
+        stop_words: Words dropped from queries; None for the built-in Chinese and English list.
+        backend: Chinese segmenter; "auto" takes rjieba where it is installed and jieba elsewhere.
+        weights: Query weights.
+
+    Raises:
+        UsageError: a user word that could never be found, or an unknown backend.
+    """
+
+    def __init__(
+        self,
+        *,
+        user_words: Iterable[str] = (),
+        stop_words: Iterable[str] | None = None,
+        backend: Backend = "auto",
+        weights: Weights = WEIGHTS,
+    ) -> None:
+        if backend not in get_args(Backend):
+            msg = f"Unknown segmenter backend {backend!r}: choose one of {', '.join(get_args(Backend))}."
+            raise UsageError(msg)
+        self._user_words = UserWords(user_words)
+        chosen = stopwords.DEFAULT if stop_words is None else stop_words
+        self._stop_words = frozenset(_surface(word) for word in chosen)
+        self._backend = choose(backend)
+        self._weights = weights
+
+    @cached_property
+    def _segmenter(self) -> Segmenter:
+        return segmenter(self._backend)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Short text that differs whenever index terms may differ.
+
+        It covers the user words and, through a probe text, what the installed stemmer, segmenter and converter make
+        of it. Stop words, weights and the choice between equal backends leave the index as it is.
+        """
+        probe = self.analyze(_PROBE)
+        content = "\n".join((*self._user_words.words, "", *probe.words, "", *probe.grams))
+        return f"a{VERSION}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+    def analyze(self, text: str, context: str = "") -> Terms:
+        """Index terms of a chunk and of its context (heading path, table header), which goes to its own field."""
+        words, grams, positions, characters = self._index(text)
+        around: list[str] = []
+        around_positions = 0
+        if context:
+            around, around_grams, around_positions, _ = self._index(context)
+            known = set(around)
+            around += [gram for gram in around_grams if gram not in known]
+        lengths = {"words": positions, "grams": characters, "context": around_positions}
+        return Terms(words, grams, around, lengths)
+
+    def _index(self, text: str) -> tuple[list[str], list[str], int, int]:
+        folded = fold(text)
+        words: list[str] = []
+        grams: list[str] = []
+        positions = characters = 0
+        cutter = self._segmenter
+        for match in RUNS.finditer(folded):
+            run, kind = match[0], match.lastindex
+            if kind == HAN:
+                run = simplify(run)
+                pieces = cut(cutter, run)
+                positions += len(pieces)
+                characters += len(run)
+                words += pieces
+                for piece in pieces:
+                    if len(piece) > 2:
+                        words += cutter.parts(piece)
+                grams += run
+                if len(run) > 1:
+                    grams += pairs(run)
+            elif kind == SCRIPT:
+                words += pairs(run)
+                grams += run
+                positions += max(len(run) - 1, 1)
+                characters += len(run)
+            elif kind == EMOJI:
+                words.append(run)
+                positions += 1
+            else:
+                for term in word_terms(run):
+                    words.append(term.text)
+                    positions += term.kind == "word"
+        self._add_user_words(folded, words)
+        return words, grams, positions, characters
+
+    def _add_user_words(self, folded: str, words: list[str]) -> None:
+        found = Counter(term for term, _, _ in self._user_words.find(folded))
+        for term, count in found.items():
+            words += [term] * (count - words.count(term))
+
+    def analyze_query(self, text: str) -> Mapping[str, Mapping[str, float]]:
+        """Field -> distinct term -> weight (> 0), without stop words unless nothing else is there."""
+        query = self._query(text, self._stop_words)
+        return query if any(query.values()) else self._query(text, frozenset())
+
+    def _query(self, text: str, stop_words: frozenset[str]) -> dict[str, dict[str, float]]:
+        folded = fold(text)
+        weigh = self._weights
+        words = _Bag(weigh.repeats)
+        grams = _Bag(weigh.repeats)
+        shouted = folded.isupper()
+        for match in RUNS.finditer(folded):
+            run, kind = match[0], match.lastindex
+            if kind == HAN:
+                self._query_han(simplify(run), stop_words, words, grams)
+            elif kind == SCRIPT:
+                for pair in pairs(run):
+                    words.add(pair, weigh.words)
+                if len(run) == 1:
+                    grams.add(run, weigh.grams)
+            elif kind == EMOJI:
+                words.add(run, weigh.words)
+            else:
+                found = word_terms(run)
+                compound = any(term.kind == "whole" for term in found)
+                for term in found:
+                    surface = run[term.start : term.end]
+                    acronym = len(surface) > 1 and surface.isupper() and not shouted
+                    if acronym or _surface(surface) not in stop_words:
+                        plain = term.kind == "whole" or (term.kind == "word" and not compound)
+                        words.add(term.text, weigh.words if plain else weigh.parts)
+        for term, _, _ in self._user_words.find(folded):
+            words.add(term, weigh.words)
+        context = {
+            term: weight * weigh.context for term, weight in (grams.weights() | words.weights()).items()
+        }
+        return {"words": words.weights(), "grams": grams.weights(), "context": context}
+
+    def _query_han(self, run: str, stop_words: frozenset[str], words: _Bag, grams: _Bag) -> None:
+        weigh = self._weights
+        alone = weigh.grams if len(run) == 1 else weigh.characters
+        told: list[bool] = []  # per character: whether it belongs to a word that says something
+        for piece in cut(self._segmenter, run):
+            says = piece not in stop_words
+            told += [says] * len(piece)
+            if says:
+                words.add(piece, weigh.words)
+                for character in piece:
+                    grams.add(character, alone)
+                if len(piece) > 2:
+                    for part in self._segmenter.parts(piece):
+                        words.add(part, weigh.parts)
+        if len(run) > 1:
+            for place, pair in enumerate(pairs(run)):
+                if told[place] or told[place + 1]:
+                    grams.add(pair, weigh.grams)
+
+    def match_spans(self, text: str, terms: Collection[str]) -> list[tuple[int, int]]:
+        """Where the text holds any of the given index terms: merged, sorted, not overlapping, for highlights."""
+        wanted = frozenset(terms)
+        if not wanted:
+            return []
+        folded = Folded(text)
+        sizes = sorted({len(term) for term in wanted}, reverse=True)
+        spans: list[tuple[int, int]] = []
+        for match in RUNS.finditer(folded.text):
+            run, kind, at = match[0], match.lastindex, match.start()
+            if kind in {HAN, SCRIPT}:
+                run = simplify(run) if kind == HAN else run
+                for place in range(len(run)):
+                    size = next((size for size in sizes if run[place : place + size] in wanted), 0)
+                    if size:
+                        spans.append((at + place, min(at + place + size, match.end())))
+            elif kind == EMOJI:
+                if run in wanted:
+                    spans.append(match.span())
+            else:
+                spans += [(at + term.start, at + term.end) for term in word_terms(run) if term.text in wanted]
+        spans += [(start, end) for term, start, end in self._user_words.find(folded.text) if term in wanted]
+        return _merged(folded.span(start, end) for start, end in spans)
+
+
+class _Bag:
+    """Weights of distinct terms; repetition saturates as in BM25's query side."""
+
+    def __init__(self, k3: float) -> None:
+        self._k3 = k3
+        self._weights: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, term: str, weight: float) -> None:
+        if weight > 0:
+            self._weights[term] = max(weight, self._weights.get(term, 0.0))
+            self._counts[term] = self._counts.get(term, 0) + 1
+
+    def weights(self) -> dict[str, float]:
+        k3 = self._k3
+        return {
+            term: weight * self._counts[term] * (k3 + 1.0) / (self._counts[term] + k3)
+            for term, weight in self._weights.items()
+        }
+
+
+def _surface(word: str) -> str:
+    """The form a stop word is compared in: folded, not stemmed."""
+    return comparable(fold_case(fold(word))).replace("’", "'")
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+_PROBE = (
+    "中国农业发展银行年度报告显示，他们研究生命科学的成果。漢字轉換計畫與乾隆頭髮。机器学习模型训练和推理性能优化。"
+    "南京市长江大桥，结婚的和尚未结婚的。网关 10.20.30.40 升级到 v2.10.3，报错 ORA-00942 ModuleNotFoundError。"
+    "running generously relational happiness organizations conditionally studies agreed university skies dying news "
+    "カタカナ ひらがな 한국어 Straße café C++ snake_case"
+)
