@@ -1,0 +1,328 @@
+"""The catalog: the SQLite database that is the truth of a store.
+
+It holds texts, metadata, spans, analysed terms, vectors, connector state and the journal. Both legs are derived from
+it. Everything a reader returns is looked up here, so a row that is not in the catalog does not exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from langchain_agentrag.errors import NotAStoreError, StoreError, StoreMismatchError
+
+FORMAT = 1
+"""Version of the schema below; a newer one is refused, an older one is migrated on open."""
+
+_BUSY_SECONDS = 30.0
+_MANY = 500  # bound parameters per statement, well below SQLite's limit
+
+_SCHEMA = """
+CREATE TABLE manifest(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE partitions(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT UNIQUE,                      -- NULL: shared
+    name TEXT NOT NULL UNIQUE,              -- of the keyword folder and the Chroma collection
+    in_chroma INTEGER NOT NULL DEFAULT 0,
+    generation INTEGER NOT NULL DEFAULT 0,  -- grows with every commit that touches the partition
+    removals INTEGER NOT NULL DEFAULT 0,    -- rows that ever died
+    documents INTEGER NOT NULL DEFAULT 0,
+    chunks INTEGER NOT NULL DEFAULT 0,
+    tokens TEXT NOT NULL DEFAULT '[]'       -- total length of each analysed field
+);
+CREATE TABLE documents(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,   -- also the document order, kept when a document is replaced
+    partition INTEGER NOT NULL REFERENCES partitions(id),
+    doc_id TEXT NOT NULL,
+    text TEXT,                              -- NULL: the only chunk is the whole text
+    metadata TEXT NOT NULL,
+    signature BLOB NOT NULL,                -- of everything that was given; equal means unchanged
+    source TEXT, item TEXT,                 -- connector and its key, or NULL
+    UNIQUE(partition, doc_id)
+);
+CREATE INDEX documents_item ON documents(source, item);
+CREATE TABLE chunks(
+    row INTEGER PRIMARY KEY,                -- id in both legs, never reused
+    partition INTEGER NOT NULL,
+    document INTEGER NOT NULL REFERENCES documents(id),
+    ordinal INTEGER NOT NULL,
+    start INTEGER NOT NULL, stop INTEGER NOT NULL,
+    text TEXT NOT NULL, context TEXT NOT NULL, locator TEXT NOT NULL,
+    hash BLOB NOT NULL,                     -- of what the model embedded
+    terms TEXT NOT NULL, lengths TEXT NOT NULL
+);
+CREATE UNIQUE INDEX chunks_address ON chunks(document, ordinal);
+CREATE INDEX chunks_partition ON chunks(partition, row);
+CREATE INDEX chunks_hash ON chunks(partition, hash);
+CREATE TABLE vectors(row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE embedding_cache(
+    partition INTEGER NOT NULL, hash BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY(partition, hash)
+);
+CREATE TABLE items(source TEXT NOT NULL, item TEXT NOT NULL, version TEXT, PRIMARY KEY(source, item)) WITHOUT ROWID;
+CREATE TABLE journal(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    partition INTEGER NOT NULL,
+    state TEXT NOT NULL,                    -- 'writing' until the commit, then 'cleaning'
+    first INTEGER NOT NULL, last INTEGER NOT NULL,
+    dead TEXT NOT NULL DEFAULT '[]'
+);
+CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO counters VALUES ('row', 1);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """State of one partition.
+
+    Attributes:
+        id: Key in the catalog.
+        owner: Agent, or None for shared.
+        name: Name of its keyword folder and its collection.
+        in_chroma: Whether Chroma holds its vectors.
+        generation: Grows with every commit that touches it.
+        removals: Rows that ever died.
+        documents: Live documents.
+        chunks: Live chunks.
+        tokens: Total length of each analysed field.
+    """
+
+    id: int
+    owner: str | None
+    name: str
+    in_chroma: bool
+    generation: int
+    removals: int
+    documents: int
+    chunks: int
+    tokens: tuple[int, ...]
+
+
+_PARTITION = "id, owner, name, in_chroma, generation, removals, documents, chunks, tokens"
+
+
+class Catalog:
+    """Connections to the catalog and its schema; statements about partitions, the manifest and the journal.
+
+    Each thread has its own connection. A transaction takes SQLite's write lock at once (`BEGIN IMMEDIATE`).
+
+    Args:
+        path: The database file.
+        readonly: Open without the right to write (a read-only folder).
+
+    Raises:
+        NotAStoreError: the file is no database, or not one of ours.
+        StoreMismatchError: a newer version of the package wrote it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._open: weakref.WeakSet[_Connection] = weakref.WeakSet()
+        self._guard = threading.Lock()
+        self._prepare()
+
+    def connection(self) -> sqlite3.Connection:
+        """This thread's connection."""
+        connection: _Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = sqlite3.connect(
+                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=_Connection
+            )
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten, not only unlinked
+            connection.execute("PRAGMA cache_size=-32768")
+            connection.execute("PRAGMA mmap_size=1073741824")
+            self._local.connection = connection
+            with self._guard:
+                self._open.add(connection)
+        return connection
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction: committed at the end of the block, rolled back when it raises.
+
+        Raises:
+            StoreError: the disk is full or the folder cannot be written.
+        """
+        connection = self.connection()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"Cannot write to the catalog {self._path}: {error}. The batch was rolled back and nothing of it is "
+                "stored; check free space and permissions, then write it again."
+            ) from error
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """A read transaction: all statements within see one state."""
+        connection = self.connection()
+        if connection.in_transaction:
+            yield connection
+            return
+        connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        with self._guard:
+            for connection in list(self._open):
+                with contextlib.suppress(sqlite3.Error):
+                    connection.close()
+            self._open.clear()
+        self._local = threading.local()
+
+    def erase_free_space(self) -> None:
+        """Leave no deleted text in the write-ahead log either.
+
+        A reader of another process that holds an old snapshot delays this; the next call finishes it.
+        """
+        self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def check_integrity(self) -> list[str]:
+        """Problems SQLite finds in the file; empty when it is sound."""
+        try:
+            found = [row[0] for row in self.connection().execute("PRAGMA quick_check(20)")]
+        except sqlite3.Error as error:
+            return [str(error)]
+        return [problem for problem in found if problem != "ok"]
+
+    # -- manifest -------------------------------------------------------------------------------------------------
+
+    def manifest(self) -> dict[str, Any]:
+        """What the store promises: format, model, analyzer."""
+        return {key: json.loads(value) for key, value in self.connection().execute("SELECT key, value FROM manifest")}
+
+    def promise(self, **values: object) -> None:
+        """Write manifest values."""
+        with self.transaction() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO manifest VALUES (?, ?)",
+                [(key, json.dumps(value, ensure_ascii=False)) for key, value in values.items()],
+            )
+
+    # -- partitions -----------------------------------------------------------------------------------------------
+
+    def partition(self, owner: str | None) -> PartitionRow | None:
+        """The partition of an owner, or None while it has none."""
+        found = self.connection().execute(f"SELECT {_PARTITION} FROM partitions WHERE owner IS ?", (owner,)).fetchone()
+        return None if found is None else _partition(found)
+
+    def partitions(self) -> list[PartitionRow]:
+        """All partitions, shared first."""
+        return [_partition(row) for row in self.connection().execute(f"SELECT {_PARTITION} FROM partitions ORDER BY id")]
+
+    def add_partition(self, owner: str | None, name: str) -> PartitionRow:
+        """Make a partition unless it is there."""
+        with self.transaction() as connection:
+            connection.execute("INSERT OR IGNORE INTO partitions(owner, name) VALUES (?, ?)", (owner, name))
+        found = self.partition(owner)
+        if found is None:
+            raise StoreError(f"The partition of {owner!r} vanished while it was made: another process forgot it.")
+        return found
+
+    # -- journal --------------------------------------------------------------------------------------------------
+
+    def reserve(self, sizes: dict[int, int]) -> dict[int, tuple[int, range]]:
+        """Announce writes: partition id → number of rows in, partition id → (journal id, row ids) out."""
+        with self.transaction() as connection:
+            announced = {}
+            for partition, size in sizes.items():
+                first = connection.execute("SELECT value FROM counters WHERE name = 'row'").fetchone()[0]
+                connection.execute("UPDATE counters SET value = value + ? WHERE name = 'row'", (size,))
+                entry = connection.execute(
+                    "INSERT INTO journal(partition, state, first, last) VALUES (?, 'writing', ?, ?)",
+                    (partition, first, first + size - 1),
+                ).lastrowid
+                announced[partition] = (int(entry or 0), range(first, first + size))
+            return announced
+
+    def journal(self) -> list[tuple[int, int, str, range, list[int]]]:
+        """Unfinished writes: (id, partition, state, reserved rows, dead rows)."""
+        rows = self.connection().execute("SELECT id, partition, state, first, last, dead FROM journal ORDER BY id")
+        return [(entry, part, state, range(a, b + 1), json.loads(dead)) for entry, part, state, a, b, dead in rows]
+
+    def clear_journal(self, entries: Iterable[int]) -> None:
+        """Forget finished writes."""
+        with self.transaction() as connection:
+            connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        try:
+            connection = self.connection()
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not tables:
+                self._create(connection)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise _cannot_open(self._path, error) from error
+        if tables and not {"manifest", "partitions", "chunks"} <= tables:
+            self.close()
+            raise NotAStoreError(
+                f"{self._path} is a database of something else (tables {sorted(tables)[:5]}). "
+                "Pass the folder of a store, or a new folder."
+            )
+        found = self.manifest().get("format")
+        if found != FORMAT:
+            self.close()
+            raise StoreMismatchError(
+                f"The store {self._path.parent} has format {found}, this version reads format {FORMAT}. "
+                "Upgrade langchain-agentrag, or index into a new folder."
+            )
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        # another process may have made it while this one waited
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
+            for statement in _SCHEMA.split(";\n"):
+                if statement.strip():
+                    connection.execute(statement)
+            connection.execute("INSERT INTO manifest VALUES ('format', ?)", (json.dumps(FORMAT),))
+        connection.execute("COMMIT")
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that can be referenced weakly."""
+
+
+def _partition(row: Sequence[Any]) -> PartitionRow:
+    key, owner, name, in_chroma, generation, removals, documents, chunks, tokens = row
+    return PartitionRow(
+        key, owner, name, bool(in_chroma), generation, removals, documents, chunks, tuple(json.loads(tokens))
+    )
+
+
+def _cannot_open(path: Path, error: sqlite3.Error) -> StoreError:
+    text = str(error)
+    if "not a database" in text or "malformed" in text:
+        return NotAStoreError(f"{path} is not a readable SQLite catalog ({text}). Pass the folder of a store.")
+    return StoreError(
+        f"Cannot open the catalog {path}: {text}. Check that the folder exists, can be written, and has free space."
+    )
+
+
+def batched(values: Sequence[int], size: int = _MANY) -> Iterator[Sequence[int]]:
+    """Slices small enough for one statement's bound parameters."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

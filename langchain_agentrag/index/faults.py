@@ -1,0 +1,42 @@
+"""Named points of the write protocol where a test may kill the process; nothing at all otherwise.
+
+`AGENTRAG_FAULT=name` or `name:n` kills the process the n-th time it reaches the point of that name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = (
+    "journal-written",
+    "keyword-written",
+    "vectors-written",
+    "before-commit",
+    "committed",
+    "dead-rows-removed",
+    "journal-cleared",
+    "promotion-started",
+    "promotion-filled",
+    "forget-committed",
+    "forget-dropped",
+)
+"""Every point, in the order a write reaches them."""
+
+_wanted, _, _times = os.environ.get("AGENTRAG_FAULT", "").partition(":")
+_left = int(_times or 1)
+
+if _wanted:
+
+    def reach(point: str) -> None:
+        """Die here when this is the point asked for."""
+        global _left  # noqa: PLW0603  (a counter of a process that is about to be killed)
+        if point == _wanted:
+            _left -= 1
+            if _left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+else:
+
+    def reach(point: str) -> None:
+        """Nothing: no fault was asked for when the process started."""

@@ -1,0 +1,159 @@
+"""The keyword leg on tantivy: one small index per partition, fed with terms that are already analysed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from langchain_agentrag.analysis import FIELDS, Terms
+from langchain_agentrag.errors import StoreError
+from langchain_agentrag.index.protocol import Rows, TermWeights
+
+if TYPE_CHECKING:
+    import tantivy
+
+_ROW = "row"
+_TOKENIZER = "terms"
+_HEAP_SMALL, _HEAP_LARGE = 15_000_000, 60_000_000  # tantivy refuses less than 15 MB; more only pays for large batches
+_LARGE_BATCH = 256
+_EVERYTHING = 2**31 - 1
+
+
+class TantivyKeywords:
+    """Postings of one partition in one folder.
+
+    A writer exists only while a batch is written, so that processes can take turns; the caller holds the store's
+    write lock. Reading is lock-free and sees the last commit, of any process.
+
+    Args:
+        folder: Where the index lives; made when absent.
+
+    Raises:
+        StoreError: the folder cannot be opened as an index; deleting it lets it be rebuilt from the catalog.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import tantivy
+
+        self._tantivy, self._folder = tantivy, folder
+        self._schema = _schema(tantivy)
+        self._guard = threading.Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._index = tantivy.Index(self._schema, path=str(folder), reuse=True)
+        except (ValueError, OSError) as error:
+            raise StoreError(f"Cannot open the keyword index in {folder}: {error}. Run repair() to rebuild it.") from error
+        analyzer = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
+        self._index.register_tokenizer(_TOKENIZER, analyzer)
+        self._deletions = False
+
+    @staticmethod
+    def destroy(folder: Path) -> None:
+        """Remove the index from disk."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def add(self, rows: Sequence[int], terms: Sequence[Terms]) -> None:
+        """See `KeywordLeg.add`."""
+        if not rows:
+            return
+        with self._writer(len(rows)) as writer:
+            for row, fields in zip(rows, terms, strict=True):
+                content: dict[str, object] = {_ROW: row}
+                content.update((name, [" ".join(getattr(fields, name))]) for name in FIELDS)
+                writer.add_document(self._tantivy.Document.from_dict(content, self._schema))
+
+    def delete(self, rows: Sequence[int]) -> None:
+        """See `KeywordLeg.delete`."""
+        if not rows:
+            return
+        with self._writer(len(rows)) as writer:
+            for row in rows:
+                writer.delete_documents_by_term(_ROW, row)
+
+    def doc_freqs(self, query: TermWeights) -> dict[str, dict[str, int]]:
+        """See `KeywordLeg.doc_freqs`.
+
+        tantivy's own `doc_freq` also counts deleted rows until their segment is merged; counting the matches does
+        not, and takes 0.03 ms a term at 20,000 rows.
+        """
+        searcher = self._index.searcher()
+        return {
+            field: {
+                term: searcher.search(self._term(field, term), limit=1, count=True).count or 0 for term in weights
+            }
+            for field, weights in query.items()
+        }
+
+    def candidates(self, query: TermWeights, limit: int, allowed: Rows | None = None) -> list[tuple[int, float]]:
+        """See `KeywordLeg.candidates`."""
+        tantivy = self._tantivy
+        clauses = [
+            (tantivy.Occur.Should, tantivy.Query.boost_query(self._term(field, term), weight))
+            for field, weights in query.items()
+            for term, weight in weights.items()
+        ]
+        if not clauses or (allowed is not None and not len(allowed)):
+            return []
+        wanted = tantivy.Query.boolean_query(clauses)
+        if allowed is not None:
+            members = tantivy.Query.term_set_query(self._schema, _ROW, allowed.tolist())
+            silent = tantivy.Query.const_score_query(members, 0.0)
+            wanted = tantivy.Query.boolean_query([(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, silent)])
+        searcher = self._index.searcher()
+        found = searcher.search(wanted, limit=limit, count=False).hits
+        rows = searcher.fast_field_values(_ROW, [address for _, address in found])
+        return [(int(row), float(score)) for row, (score, _) in zip(rows, found, strict=True)]
+
+    def rows(self) -> Rows:
+        """See `KeywordLeg.rows`."""
+        searcher = self._index.searcher()
+        if not searcher.num_docs:
+            return np.empty(0, dtype=np.int64)
+        found = searcher.search(self._tantivy.Query.all_query(), limit=searcher.num_docs, count=False).hits
+        values = searcher.fast_field_values(_ROW, [address for _, address in found])
+        return np.sort(np.array(values, dtype=np.int64))
+
+    def count(self) -> int:
+        """See `KeywordLeg.count`."""
+        return int(self._index.searcher().num_docs)
+
+    def refresh(self) -> None:
+        """See what other processes have committed."""
+        self._index.reload()
+
+    def _term(self, field: str, term: str) -> tantivy.Query:
+        return self._tantivy.Query.term_query(self._schema, field, term, index_option="freq")
+
+    @contextlib.contextmanager
+    def _writer(self, size: int) -> Iterator[tantivy.IndexWriter]:
+        """A writer that commits at the end, waits for merges, and leaves nothing locked."""
+        heap = _HEAP_LARGE if size >= _LARGE_BATCH else _HEAP_SMALL
+        with self._guard:
+            try:
+                writer = self._index.writer(heap_size=heap, num_threads=1)
+                yield writer
+                writer.commit()
+                writer.wait_merging_threads()
+                self._index.reload()
+            except (ValueError, OSError) as error:
+                raise StoreError(
+                    f"Cannot write {size} rows to the keyword index in {self._folder}: {error}. "
+                    "Nothing became visible; free the disk or run repair(), then write again."
+                ) from error
+
+
+def _schema(tantivy_module: object) -> tantivy.Schema:
+    import tantivy
+
+    builder = tantivy.SchemaBuilder()
+    # an *unsigned* field fed with a Python int kills tantivy's writer thread; a signed one does not
+    builder.add_integer_field(_ROW, stored=False, indexed=True, fast=True)
+    for name in FIELDS:
+        builder.add_text_field(name, stored=False, tokenizer_name=_TOKENIZER, index_option="freq")
+    return builder.build()

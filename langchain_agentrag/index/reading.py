@@ -1,0 +1,166 @@
+"""What readers ask the catalog: rows to score, rows to show, passages by address, what is known already."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from langchain_agentrag import metadata as codec
+from langchain_agentrag.index.catalog import batched
+from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.index.exact import unpack_vectors
+
+
+class ScoringRow(NamedTuple):
+    """What scoring needs of a live row. `document` is also the document order that breaks ties."""
+
+    row: int
+    document: int
+    ordinal: int
+    terms: str
+    lengths: str
+    vector: bytes
+
+
+class StoredRow(NamedTuple):
+    """What a hit shows of a live row."""
+
+    row: int
+    owner: str | None
+    doc_id: str
+    ordinal: int
+    start: int
+    stop: int
+    text: str
+    context: str
+    locator: str
+    metadata: str
+
+
+class StoredDocument(NamedTuple):
+    """What is known of a live document."""
+
+    key: int
+    owner: str | None
+    doc_id: str
+    signature: bytes
+    source: str | None
+    item: str | None
+
+
+def scoring_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[ScoringRow]:
+    """The live ones among the rows, in no particular order."""
+    found: list[ScoringRow] = []
+    for part in batched(rows):
+        marks = ",".join("?" * len(part))
+        found += map(
+            ScoringRow._make,
+            connection.execute(
+                "SELECT row, document, ordinal, terms, lengths, vector FROM chunks JOIN vectors USING (row) "
+                f"WHERE row IN ({marks})",
+                tuple(part),
+            ),
+        )
+    return found
+
+
+def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, StoredRow]:
+    """The live ones among the rows."""
+    found: dict[int, StoredRow] = {}
+    for part in batched(rows):
+        marks = ",".join("?" * len(part))
+        for values in connection.execute(
+            "SELECT c.row, p.owner, d.doc_id, c.ordinal, c.start, c.stop, c.text, c.context, c.locator, d.metadata "
+            "FROM chunks c JOIN documents d ON d.id = c.document JOIN partitions p ON p.id = c.partition "
+            f"WHERE c.row IN ({marks})",
+            tuple(part),
+        ):
+            row = StoredRow._make(values)
+            found[row.row] = row
+    return found
+
+
+def find_document(connection: sqlite3.Connection, owner: str | None, doc_id: str) -> StoredDocument | None:
+    """A document by its owner and id."""
+    values = connection.execute(
+        "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item FROM documents d "
+        "JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND d.doc_id = ?",
+        (owner, doc_id),
+    ).fetchone()
+    return None if values is None else StoredDocument._make(values)
+
+
+def documents_of(connection: sqlite3.Connection, owner: str | None) -> Iterator[tuple[StoredDocument, dict[str, Any]]]:
+    """Every document of an owner with its metadata, in document order."""
+    for *values, metadata in connection.execute(
+        "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item, d.metadata FROM documents d "
+        "JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? ORDER BY d.id",
+        (owner,),
+    ):
+        yield StoredDocument._make(values), codec.decode(metadata)
+
+
+def item_documents(connection: sqlite3.Connection, source: str, item: str) -> list[StoredDocument]:
+    """Documents that came from one item of a connector."""
+    return [
+        StoredDocument._make(values)
+        for values in connection.execute(
+            "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item FROM documents d "
+            "JOIN partitions p ON p.id = d.partition WHERE d.source = ? AND d.item = ?",
+            (source, item),
+        )
+    ]
+
+
+def item_versions(connection: sqlite3.Connection, source: str) -> dict[str, str | None]:
+    """Item → version of everything a connector delivered and still has."""
+    return dict(connection.execute("SELECT item, version FROM items WHERE source = ?", (source,)))
+
+
+def known_vectors(
+    connection: sqlite3.Connection, owner: str | None, hashes: Sequence[bytes]
+) -> dict[bytes, Vectors]:
+    """Vectors the owner's partition already has for these texts, from live chunks or the cache."""
+    found: dict[bytes, bytes] = {}
+    partition = connection.execute("SELECT id FROM partitions WHERE owner IS ?", (owner,)).fetchone()
+    if partition is None:
+        return {}
+    for start in range(0, len(hashes), 500):
+        part = hashes[start : start + 500]
+        marks = ",".join("?" * len(part))
+        for query in (
+            f"SELECT hash, vector FROM embedding_cache WHERE partition = ? AND hash IN ({marks})",
+            f"SELECT c.hash, v.vector FROM chunks c JOIN vectors v USING (row) "
+            f"WHERE c.partition = ? AND c.hash IN ({marks})",
+        ):
+            found.update(connection.execute(query, (*partition, *part)))
+    return {key: unpack_vectors([packed])[0] for key, packed in found.items()}
+
+
+def chunk_spans(connection: sqlite3.Connection, document: int) -> list[tuple[int, int, str]]:
+    """(start, stop, locator) of a document's chunks, in order."""
+    return connection.execute(
+        "SELECT start, stop, locator FROM chunks WHERE document = ? ORDER BY ordinal", (document,)
+    ).fetchall()
+
+
+def document_text(connection: sqlite3.Connection, document: int) -> tuple[str, dict[str, Any]]:
+    """Whole text and metadata of a document."""
+    text, only, metadata = connection.execute(
+        "SELECT d.text, c.text, d.metadata FROM documents d JOIN chunks c ON c.document = d.id "
+        "WHERE d.id = ? AND c.ordinal = 0",
+        (document,),
+    ).fetchone()
+    return (only if text is None else text), codec.decode(metadata)
+
+
+def parse_locator(packed: str) -> Mapping[str, Any]:
+    """A chunk's place."""
+    return {} if packed == "{}" else codec.decode(packed)
+
+
+def parse_lengths(packed: str) -> tuple[int, ...]:
+    """Length of each analysed field."""
+    return tuple(json.loads(packed))
