@@ -35,12 +35,41 @@ app = typer.Typer(
 )
 
 
+class Model(enum.StrEnum):
+    """Embeddings the demo can run with."""
+
+    local = "local"
+    hash = "hash"
+
+
 class Mode(enum.StrEnum):
     """Which legs take part in a search."""
 
     hybrid = "hybrid"
     vector = "vector"
     keyword = "keyword"
+
+
+@app.command()
+@guarded
+def demo(
+    *,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="A new folder; default: a temporary one, kept.")
+    ] = None,
+    embeddings: Annotated[
+        Model, typer.Option("--embeddings", help="A model that knows meaning, or hashed words.")
+    ] = Model.local,
+    json: JsonOption = False,
+) -> None:
+    """Index a few real files and show what the search can do; exit code 1 if a claim does not hold."""
+    from langchain_agentrag.cli import demo as theatre
+
+    result = theatre.play(store, embeddings.value, quiet=json)
+    if json:
+        answer("", result, as_json=True)
+    if theatre.failed(result):
+        raise typer.Exit(1)
 
 
 @app.command()

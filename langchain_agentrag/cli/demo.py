@@ -1,0 +1,126 @@
+"""`agentrag demo`: draws the story of `langchain_agentrag.demo`, scene by scene."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.text import Text
+
+from langchain_agentrag.cli.render import bar, marked, reasons, report_view, source_of
+from langchain_agentrag.cli.session import side_channel, terminal
+from langchain_agentrag.demo import story
+from langchain_agentrag.errors import NotAStoreError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from langchain_agentrag.records import Hit
+
+
+def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, object]:
+    """Run the demo and draw it, unless quiet.
+
+    Args:
+        store: A folder that does not exist yet; None for a new temporary one, which is kept.
+        embeddings: "local" or "hash".
+        quiet: Draw nothing.
+
+    Returns:
+        What happened: where the store and the files are, and each scene.
+
+    Raises:
+        NotAStoreError: the folder exists already.
+    """
+    from langchain_agentrag.cli.progress import progress_bar
+    from langchain_agentrag.connectors.files import FileSystemConnector
+    from langchain_agentrag.indexer import DualIndexer
+
+    home = store or Path(tempfile.mkdtemp(prefix="agentrag-demo-")) / "store"
+    if home.exists():
+        msg = f"The demo starts from nothing, but {home} exists: name a folder that does not, or none."
+        raise NotAStoreError(msg)
+    folder = story.unpack(home.with_name(f"{home.name}_files"))
+    show = (lambda _view: None) if quiet else terminal().print
+    show(_opening(folder, embeddings))
+    scenes = []
+    with (
+        DualIndexer(home, embeddings=embeddings) as indexer,
+        progress_bar(side_channel(), "Indexing") as moved,
+    ):
+        told = story.tell(
+            indexer, FileSystemConnector(folder), folder, has_meaning=embeddings != "hash", on_progress=moved
+        )
+        for number, scene in enumerate(told, start=1):
+            scenes.append(scene)
+            show(_scene_view(number, scene))
+    show(_closing(home, scenes))
+    return {"store": str(home), "files": str(folder), "embeddings": embeddings, "scenes": scenes}
+
+
+def failed(result: dict[str, object]) -> bool:
+    """Whether a claim did not hold."""
+    scenes = result["scenes"]
+    return isinstance(scenes, list) and any(scene.holds is False for scene in scenes)
+
+
+def _opening(folder: Path, embeddings: str) -> RenderableType:
+    model = {"local": "multilingual-e5-small, on this machine", "hash": "hashed words, no model"}
+    return Text(
+        f"A small workshop's files are in {folder}\nEmbeddings: {model.get(embeddings, embeddings)}", "dim"
+    )
+
+
+def _scene_view(number: int, scene: story.Scene) -> RenderableType:
+    parts: list[RenderableType] = [Text(""), Rule(Text(f"{number}. {scene.title}", "bold"), align="left")]
+    parts += [_question_view(question) for question in scene.questions]
+    if scene.report is not None:
+        parts.append(Padding(report_view(scene.report), (0, 0, 0, 2)))
+    parts.append(_verdict(scene))
+    return Group(*parts)
+
+
+def _verdict(scene: story.Scene) -> Text:
+    mark, style = {True: ("✓", "bold green"), False: ("✗", "bold red"), None: ("–", "dim")}[scene.holds]
+    return Text.assemble((f"{mark} ", style), scene.claim)
+
+
+def _question_view(question: story.Question) -> RenderableType:
+    head = Text.assemble((f"{question.label}: ", "cyan"), (question.hits.query, "bold"))
+    lines: list[RenderableType] = [head]
+    for rank, hit in enumerate(question.hits[: story.SHOWN], start=1):
+        lines.append(Padding(_hit_view(rank, hit, answers=rank == question.rank), (0, 0, 0, 2)))
+    if question.rank is None:
+        lines.append(Text(f"  not among the first {story.K}", "dim"))
+    elif question.rank > story.SHOWN:
+        lines.append(Text(f"  the answer is number {question.rank}", "dim"))
+    return Padding(Group(*lines), (0, 0, 1, 2))
+
+
+def _hit_view(rank: int, hit: Hit, *, answers: bool) -> RenderableType:
+    head = Text.assemble(
+        (f"{rank} ", "bold"), (bar(hit.score), "cyan"), f" {hit.score:.2f} ", (source_of(hit), "blue")
+    )
+    if answers:
+        head.append("  ← answers", "bold green")
+    return Group(
+        head, Padding(Group(marked(hit.text, hit.explanation.highlights), reasons(hit)), (0, 0, 0, 2))
+    )
+
+
+def _closing(home: Path, scenes: list[story.Scene]) -> RenderableType:
+    shown = [scene for scene in scenes if scene.holds is not None]
+    held = sum(scene.holds is True for scene in shown)
+    verdict = Text(
+        f"\n{held} of {len(shown)} claims held.", "bold green" if held == len(shown) else "bold red"
+    )
+    where = shlex.quote(str(home))
+    more = (
+        f"The store is kept in {home}. Ask it yourself:\n  agentrag search --store {where} 吃素的人中午吃什么"
+    )
+    return Group(verdict, Text(more, overflow="fold"))

@@ -1,0 +1,95 @@
+"""The demo's claims are true, judged here again from what was found rather than from what it says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from langchain_agentrag.indexer import DualIndexer
+
+from langchain_agentrag.connectors.files import FileSystemConnector
+from langchain_agentrag.demo import story
+
+
+def play(root: Path, embeddings: str) -> dict[str, story.Scene]:
+    folder = story.unpack(root / "files")
+    with DualIndexer(root / "store", embeddings=embeddings) as indexer:
+        told = story.tell(indexer, FileSystemConnector(folder), folder, has_meaning=embeddings != "hash")
+        return {scene.title: scene for scene in told}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, story.Scene]:
+    return play(tmp_path_factory.mktemp("demo"), "local")
+
+
+@pytest.mark.model
+class TestWithTheModel:
+    def test_every_claim_is_shown_and_holds(self, scenes: dict[str, story.Scene]):
+        assert {title: scene.holds for title, scene in scenes.items()} == dict.fromkeys(scenes, True)
+        assert len(scenes) == 6
+
+    def test_every_file_of_every_format_is_indexed(self, scenes: dict[str, story.Scene], tmp_path: Path):
+        files = [path for path in story.unpack(tmp_path / "files").rglob("*") if path.is_file()]
+        report = scenes["Real files"].report
+        assert report.added == len(files) >= 9
+        assert {path.suffix for path in files} >= {
+            ".md",
+            ".html",
+            ".txt",
+            ".csv",
+            ".jsonl",
+            ".json",
+            ".py",
+            ".docx",
+            ".pdf",
+        }
+        assert report.chunks <= 40, "the offline model is slow: keep the demo small"
+
+    def test_paraphrases_share_no_word_with_their_answer(self, scenes: dict[str, story.Scene]):
+        for question in scenes["Other words than the answer's"].questions:
+            assert question.wanted in question.hits[0].text
+            assert question.hits[0].explanation.matched == ()
+            assert question.hits[0].explanation.vector is not None
+
+    def test_the_code_is_missed_by_vectors_and_found_by_both(self, scenes: dict[str, story.Scene]):
+        vector, hybrid = scenes["An exact code"].questions
+        assert len(vector.hits) == len(hybrid.hits) == story.K
+        assert not any("E1102" in hit.text for hit in vector.hits)
+        assert "E1102" in hybrid.hits[0].text
+        assert "E1102" in hybrid.hits[0].explanation.matched
+
+    def test_the_note_is_seen_by_its_owner_only(self, scenes: dict[str, story.Scene]):
+        lina, otto, nobody = scenes["A private note"].questions
+        assert lina.hits[0].agent_id == "lina"
+        for other in (otto, nobody):
+            assert other.hits, "the others search a store that is not empty"
+            assert not any("7741" in hit.text or hit.agent_id for hit in other.hits)
+
+    def test_a_second_run_does_nothing(self, scenes: dict[str, story.Scene]):
+        report = scenes["Running again"].report
+        assert report.unchanged == scenes["Real files"].report.added
+        assert (report.embedded, report.chunks, report.added, report.updated, report.deleted) == (
+            0,
+            0,
+            0,
+            0,
+            0,
+        )
+
+    def test_an_edit_touches_one_file_and_embeds_only_what_changed(self, scenes: dict[str, story.Scene]):
+        scene = scenes["An edit"]
+        assert scene.report.updated == 1
+        assert scene.report.unchanged == scenes["Real files"].report.added - 1
+        before, after = scene.questions
+        assert "200 yuan" in before.best.text
+        assert "350 yuan" in after.best.text
+        assert not any("200 yuan" in hit.text for hit in after.hits)
+
+
+def test_hashed_embeddings_do_not_pretend_to_know_meaning(tmp_path: Path):
+    scenes = play(tmp_path, "hash")
+    assert scenes["Other words than the answer's"].holds is None
+    others = {title: scene.holds for title, scene in scenes.items() if scene.holds is not None}
+    assert others == dict.fromkeys(others, True)
+    assert len(others) == 5
