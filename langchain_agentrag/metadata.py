@@ -72,10 +72,10 @@ def decode(text: str) -> dict[str, Any]:
         # Without a tag in the text no object needs a second look.
         value = json.loads(text, object_hook=_untag) if f'"{_TAG}"' in text else json.loads(text)
     except (ValueError, TypeError, KeyError, InvalidOperation, RecursionError) as error:
-        msg = f"Stored metadata {_shown(text)} cannot be decoded ({error}): it is damaged; run `repair`."
+        msg = f"Stored metadata {shown(text)} cannot be decoded ({error}): it is damaged; run `repair`."
         raise StoreError(msg) from error
     if not isinstance(value, dict):
-        msg = f"Stored metadata {_shown(text)} is not a JSON object: it is damaged; run `repair`."
+        msg = f"Stored metadata {shown(text)} is not a JSON object: it is damaged; run `repair`."
         raise StoreError(msg)
     return value
 
@@ -104,7 +104,7 @@ def _encode(metadata: Mapping[str, Any], write: Callable[[Any], str], *, ordered
     if not isinstance(given, Mapping):
         msg = (
             f"Metadata must be a mapping of string keys to values, got {type(given).__name__} "
-            f"{_shown(given)}: pass a dict."
+            f"{shown(given)}: pass a dict."
         )
         raise InvalidDocumentError(msg)
     return write(_Tagger(ordered=ordered).mapping(given, ()))
@@ -150,7 +150,7 @@ class _Tagger:
     def refuse(self, path: tuple[Any, ...], value: Value, rule: str, remedy: str) -> InvalidDocumentError:
         where = _path(path) or "the top level"
         return InvalidDocumentError(
-            f"Metadata at {where} {rule}: {type(value).__name__} {_shown(value)}. {remedy}."
+            f"Metadata at {where} {rule}: {type(value).__name__} {shown(value)}. {remedy}."
         )
 
     def enter(self, value: Value, path: tuple[Any, ...]) -> None:
@@ -338,10 +338,10 @@ def _path(path: tuple[Any, ...]) -> str:
     return "".join(steps)
 
 
-def _shown(value: Value) -> str:
-    """Repr of a value, cut to fit a message; a repr that fails must not hide the error."""
+def shown(value: object) -> str:
+    """Repr of a value, cut to fit an error message; a repr that fails must not hide the error."""
     try:
-        shown = repr(value)
+        text = repr(value)
     except Exception:  # noqa: BLE001  any object's __repr__ may raise anything
         return "(unprintable)"
-    return shown if len(shown) <= 80 else shown[:77] + "..."  # noqa: PLR2004
+    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004
