@@ -87,7 +87,11 @@ def index(
     ] = None,
     embeddings: Annotated[
         str | None,
-        typer.Option("--embeddings", help="local, hash, or a model name; default: what the store has."),
+        typer.Option(
+            "--embeddings",
+            envvar="AGENTRAG_EMBEDDINGS",
+            help="local, hash, or a model name; default: what the store has.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
