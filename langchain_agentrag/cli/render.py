@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from langchain_agentrag.cli.snippets import printable, snippet
+from langchain_agentrag.cli.wrapping import Flow
 
 if TYPE_CHECKING:
     from langchain_agentrag.records import Failure, Hit, Hits, LegEvidence, Passage, SyncReport
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 BAR_CELLS = 10
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _MOST_FAILURES = 20
+_SAFE_WORD = re.compile(r"[\w@%+=:,./-]+")
 
 # Place names, in the order in which a reader narrows down, with how each is spoken.
 _PLACES = {
@@ -83,13 +87,13 @@ def _evidence(leg: LegEvidence | None, raw: str) -> str:
     return f"{rank} {leg.score:.2f} ({raw.format(leg.raw)})"
 
 
-def marked(text: str, highlights: Sequence[tuple[int, int]]) -> Text:
+def marked(text: str, highlights: Sequence[tuple[int, int]]) -> Flow:
     """The snippet of a passage with the matched words standing out."""
     shown = snippet(text, highlights)
     line = Text(shown.text)
     for start, end in shown.highlights:
         line.stylize("bold yellow", start, end)
-    return line
+    return Flow(line)
 
 
 def hits_table(hits: Hits) -> RenderableType:
@@ -112,7 +116,7 @@ def hit_block(hit: Hit) -> Group:
     head = Text(source_of(hit), style="bold blue")
     if hit.agent_id is not None:
         head.append(f"  private to {printable(hit.agent_id)}", style="magenta")
-    lines = [head]
+    lines: list[RenderableType] = [head]
     if hit.context:
         lines.append(
             Text(printable(hit.context).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
@@ -123,13 +127,13 @@ def hit_block(hit: Hit) -> Group:
 
 def address(hit: Hit) -> Text:
     """What to type to read on."""
-    return Text(f"read {_quoted(hit.doc_id)} {hit.chunk_id}", style="dim")
+    return Text(f"read {quoted(hit.doc_id)} {hit.chunk_id}", style="dim")
 
 
-def _quoted(word: str) -> str:
-    import shlex
-
-    return shlex.quote(printable(word))
+def quoted(word: str) -> str:
+    """The word as a shell takes it, plain if it can be."""
+    word = printable(word)
+    return word if _SAFE_WORD.fullmatch(word) else shlex.quote(word)
 
 
 def no_hits(query: str) -> str:
@@ -146,7 +150,7 @@ def passage_view(passage: Passage) -> Group:
         covered = f"chunks {passage.first_chunk}-{passage.last_chunk}"
     last = max(passage.total_chunks - 1, 0)
     head = Text.assemble((source_of(passage), "bold blue"), (f"  {covered}, last is {last}", "dim"))
-    return Group(head, Text(printable(passage.text)))
+    return Group(head, Flow(Text(printable(passage.text).expandtabs(4))))
 
 
 def report_view(report: SyncReport) -> Group:

@@ -17,6 +17,7 @@ from rich.console import Console
 from langchain_agentrag.cli.documents import hits_document, to_json
 from langchain_agentrag.cli.render import bar, hits_table, passage_view, place, report_view
 from langchain_agentrag.cli.snippets import NEAR, WINDOW, printable, snippet
+from langchain_agentrag.cli.wrapping import breaks
 from langchain_agentrag.records import Explanation, Failure, Hit, Hits, LegEvidence, Passage, SyncReport
 
 
@@ -232,3 +233,26 @@ def test_json_of_hits_holds_everything_a_hit_knows():
         "end",
         "locator",
     }
+
+
+# ----- lines
+
+
+@given(st.text(alphabet=st.sampled_from("ab ，。中文(）👍"), max_size=120), st.integers(2, 40))
+def test_lines_fit_and_nothing_is_lost(line: str, width: int):
+    cuts = breaks(line, width)
+    pieces = [line[left:right] for left, right in zip([0, *cuts], [*cuts, len(line)], strict=True)]
+    assert "".join(pieces) == line
+    assert all(cell_len(piece.rstrip()) <= width for piece in pieces)
+    assert all(cuts[i] < cuts[i + 1] for i in range(len(cuts) - 1))
+
+
+def test_chinese_after_a_space_stays_on_its_line():
+    line = "面板提示 E1102，手册里查不到，重启以后仍然反复出现，最后发现是气管接头漏气"
+    first = line[: breaks(line, 40)[0]]
+    assert cell_len(first) >= 36
+    assert not line[len(first)].startswith("，")
+
+
+def test_words_are_not_torn_where_there_is_a_space():
+    assert breaks("alpha beta gamma", 9) == [6, 11]
