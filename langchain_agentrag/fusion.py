@@ -1,0 +1,238 @@
+"""Pure fusion of the two legs of a search: one function per rule, every result in [0, 1], higher is better.
+
+A ranking is a list of (id, score), best first; an id counts once, at its best place. Ids are compared, never
+texts. A leg without a candidate contributes exactly 0 to it, and a leg of weight 0 is as good as absent: it
+brings no candidate in. The order of equal results is the caller's business.
+
+| name       | uses   | score of a candidate in one leg                                             |
+|------------|--------|-----------------------------------------------------------------------------|
+| "convex"   | scores | the calibrated score itself (`calibrate_cosine`, `calibrate_bm25`)          |
+| "rrf"      | ranks  | (k + 1) / (k + rank), rank from 1, k = 60                                   |
+| "dbsf"     | scores | place between mean - 3 and mean + 3 standard deviations of the leg's list   |
+| "relative" | scores | place between the lowest and the highest score of the leg's list            |
+
+The fused score is the sum over the legs of weight times that score, the weights summing to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from numbers import Real
+from typing import Literal, TypeVar, cast, get_args
+
+from langchain_agentrag.errors import InvalidQueryError
+
+Id = TypeVar("Id", bound=Hashable)
+
+FusionName = Literal["convex", "rrf", "dbsf", "relative"]
+"""Names of the fusion rules."""
+
+Ranking = Sequence[tuple[Id, float]]
+"""Candidates of one leg with their scores, best first."""
+
+Weights = tuple[float, float]
+"""Share of each leg, (vector, keyword)."""
+
+RANK_CONSTANT = 60
+"""k of reciprocal rank fusion, as in the paper: how slowly a lower rank loses."""
+
+_SPREAD = 3.0  # DBSF takes three standard deviations to each side as the whole range
+_LEGS = 2
+
+
+def check_weights(weights: object) -> Weights:
+    """The weights of the legs, (vector, keyword), scaled to sum 1.
+
+    Raises:
+        InvalidQueryError: not two numbers, or one is negative, NaN or infinite, or both are zero.
+    """
+    remedy = "give two numbers of 0 or more, not both 0, such as (0.5, 0.5)"
+    if isinstance(weights, str | bytes | Mapping) or not hasattr(weights, "__iter__"):
+        msg = f"weights must be a pair (vector, keyword), got {weights!r}: {remedy}."
+        raise InvalidQueryError(msg)
+    pair = list(weights)
+    if len(pair) != _LEGS:
+        msg = f"weights must be one number per leg (vector, keyword), got {weights!r}: {remedy}."
+        raise InvalidQueryError(msg)
+    for weight in pair:
+        if not _is_weight(weight):
+            msg = f"weight {weight!r} in {weights!r} is no finite number of 0 or more: {remedy}."
+            raise InvalidQueryError(msg)
+    largest = max(pair)
+    if largest == 0:
+        msg = f"weights {weights!r} leave no leg: {remedy}."
+        raise InvalidQueryError(msg)
+    # Dividing by the larger one first keeps huge weights from overflowing in the sum.
+    vector, keyword = (float(weight / largest) for weight in pair)
+    return vector / (vector + keyword), keyword / (vector + keyword)
+
+
+def _is_weight(number: object) -> bool:
+    usable = isinstance(number, Real) and not isinstance(number, bool)
+    return usable and 0 <= cast("float", number) < math.inf  # false for NaN as well
+
+
+def check_fusion(name: object) -> FusionName:
+    """The name of a fusion rule, unchanged.
+
+    Raises:
+        InvalidQueryError: there is no such rule.
+    """
+    for known in get_args(FusionName):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    msg = f"fusion {name!r} is not known: use one of {', '.join(map(repr, get_args(FusionName)))}."
+    raise InvalidQueryError(msg)
+
+
+def fuse(rule: FusionName, rankings: Sequence[Ranking[Id]], weights: Weights) -> dict[Id, float]:
+    """Fused score of every candidate under a rule.
+
+    Args:
+        rule: Name of the rule.
+        rankings: (vector, keyword). "convex" expects calibrated scores, the others take any.
+        weights: (vector, keyword), any two weights `check_weights` accepts.
+
+    Raises:
+        InvalidQueryError: an unknown rule, or weights that cannot be.
+    """
+    rule = check_fusion(rule)
+    if len(rankings) != _LEGS:
+        msg = f"fusion takes two rankings (vector, keyword), got {len(rankings)}: pass [] for a missing one."
+        raise InvalidQueryError(msg)
+    if rule == "rrf":
+        return reciprocal_rank([[name for name, _ in ranking] for ranking in rankings], weights)
+    if rule == "dbsf":
+        return distribution_based(rankings, weights)
+    if rule == "relative":
+        return relative_score(rankings, weights)
+    vector, keyword = map(_best, rankings)
+    return convex(vector, keyword, weights)
+
+
+def convex(vector: Mapping[Id, float], keyword: Mapping[Id, float], weights: Weights) -> dict[Id, float]:
+    """Convex combination: w * vector + (1 - w) * keyword, on scores already in [0, 1]; a missing one is 0.
+
+    Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS 2023: it beats
+    reciprocal rank fusion in and out of domain, since ranks throw away how much better a candidate is. Their
+    theoretical minimum and maximum are here the calibration of each leg.
+    """
+    legs = [{name: _unit(score) for name, score in leg.items()} for leg in (vector, keyword)]
+    return _weigh(legs, weights)
+
+
+def reciprocal_rank(
+    rankings: Sequence[Sequence[Id]], weights: Weights, k: float = RANK_CONSTANT
+) -> dict[Id, float]:
+    """Reciprocal rank fusion: the sum of w / (k + rank), rank from 1, divided by its maximum, 1 / (k + 1).
+
+    Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual rank
+    learning methods", SIGIR 2009, k = 60. A candidate that leads both lists gets 1.
+
+    Args:
+        rankings: Ids of each leg, best first.
+        weights: (vector, keyword).
+        k: 0 or more; the smaller, the more the first places count.
+    """
+    if not _is_weight(k):
+        msg = f"the rank constant k must be a finite number of 0 or more, got {k!r}: the usual one is 60."
+        raise InvalidQueryError(msg)
+    legs = []
+    for ranking in rankings:
+        places = dict.fromkeys(ranking)  # an id listed twice keeps its first place
+        legs.append({name: (k + 1) / (k + rank) for rank, name in enumerate(places, 1)})
+    return _weigh(legs, weights)
+
+
+def distribution_based(rankings: Sequence[Ranking[Id]], weights: Weights) -> dict[Id, float]:
+    """Distribution-based score fusion: (s - (m - 3d)) / 6d per leg, clipped to [0, 1].
+
+    m is the mean and d the sample standard deviation (n - 1) of the leg's own list; a list of one or of equal
+    scores, gives 0.5, so it is never zeroed. After Mazzeschi, "Distribution-Based Score Fusion" (2023), with
+    the choices of Qdrant 1.11; Qdrant sums the legs, here they are weighed.
+    """
+    return _weigh([_scale(_best(ranking), _deviations, tied=0.5) for ranking in rankings], weights)
+
+
+def relative_score(rankings: Sequence[Ranking[Id]], weights: Weights) -> dict[Id, float]:
+    """Relative score fusion: (s - min) / (max - min) per leg, over the leg's own list.
+
+    A list of one, or of equal scores, gives 1: a lone exact match is never zeroed. The lowest of several
+    gets 0 from that leg. Known from Weaviate's `relativeScoreFusion`.
+    """
+    return _weigh([_scale(_best(ranking), _extremes, tied=1.0) for ranking in rankings], weights)
+
+
+def calibrate_cosine(cosine: float, background: float) -> float:
+    """Cosine on the common scale: (c - b) / (1 - b), clipped to [0, 1].
+
+    Args:
+        cosine: Cosine of query and passage.
+        background: Mean cosine b of unrelated pairs under the same model: 0.2 for one, 0.85 for another. What
+            is no closer than unrelated text is no evidence, and gives 0.
+    """
+    if not background < 1:  # a model that cannot tell texts apart; equality is the only evidence left
+        return 1.0 if cosine >= 1 else 0.0
+    return _unit((cosine - background) / (1 - background))
+
+
+def calibrate_bm25(score: float, reachable: float) -> float:
+    """BM25 on the common scale: score / reachable, clipped to [0, 1].
+
+    Args:
+        score: BM25 of the passage.
+        reachable: The most any passage could score for this query, sum over its terms of idf * (k1 + 1). It
+            depends on the query, not on the other hits: a lone weak match does not look like a perfect one.
+    """
+    return _unit(score / reachable) if reachable > 0 else 0.0
+
+
+def _unit(score: float) -> float:
+    """Clipped to [0, 1]; NaN is no evidence."""
+    return min(float(score), 1.0) if score > 0 else 0.0
+
+
+def _best(ranking: Ranking[Id]) -> dict[Id, float]:
+    """Finite scores by id; of an id listed twice the better one."""
+    best: dict[Id, float] = {}
+    for name, score in ranking:
+        number = float(score) if math.isfinite(score) else -math.inf
+        best[name] = max(number, best.get(name, -math.inf))
+    return best
+
+
+def _scale(
+    leg: dict[Id, float], limits: Callable[[list[float]], tuple[float, float]], *, tied: float
+) -> dict[Id, float]:
+    """Scores of one leg between two limits drawn from its own scores; one that is not finite gets 0."""
+    largest = max((abs(score) for score in leg.values() if math.isfinite(score)), default=0.0) or 1.0
+    # Both rules are linear, so a common factor changes nothing but keeps squares of huge scores finite.
+    scores = {name: score / largest for name, score in leg.items() if math.isfinite(score)}
+    low, high = limits(list(scores.values())) if len(set(scores.values())) > 1 else (0.0, 0.0)
+    scaled = dict.fromkeys(leg, 0.0)
+    scaled |= {
+        name: _unit((score - low) / (high - low)) if high > low else tied for name, score in scores.items()
+    }
+    return scaled
+
+
+def _extremes(scores: list[float]) -> tuple[float, float]:
+    return min(scores), max(scores)
+
+
+def _deviations(scores: list[float]) -> tuple[float, float]:
+    mean = math.fsum(scores) / len(scores)
+    squares = math.fsum((score - mean) ** 2 for score in scores)
+    spread = _SPREAD * math.sqrt(squares / max(1, len(scores) - 1))
+    return mean - spread, mean + spread
+
+
+def _weigh(legs: Sequence[Mapping[Id, float]], weights: Weights) -> dict[Id, float]:
+    fused: dict[Id, float] = {}
+    for leg, weight in zip(legs, check_weights(weights), strict=True):
+        if weight > 0:
+            for name, score in leg.items():
+                fused[name] = fused.get(name, 0.0) + weight * score
+    # Two rounded products may add up to a hair above 1.
+    return {name: min(score, 1.0) for name, score in fused.items()}
