@@ -25,8 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class NotIndexableError(UnreadableSourceError):
-    """An item turned out, on reading, to be nothing to index (a binary file, say): skipped rather than
-    failed."""
+    """An item turned out on reading to be nothing to index, a binary file say: skipped, not failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,7 @@ class BaseConnector(ABC):
     @property
     @abstractmethod
     def connector_id(self) -> str:
-        """Name of this source, equal in every process; it decides which stored documents a sync may
-        delete."""
+        """Name of this source, equal in every process; it decides what a sync may delete."""
 
     @abstractmethod
     def items(self) -> Iterator[SourceItem | Gap]:

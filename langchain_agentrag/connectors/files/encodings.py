@@ -32,6 +32,8 @@ _CERTAIN: Final = 0.65
 """Score needed to accept a reading with damage."""
 _BENEFIT: Final = 0.15
 """How much lower GB18030 may score when nothing else is plausible: rare names and characters need it."""
+_CHAOS, _COHERENCE = 0.05, 0.3
+"""What charset-normalizer must say of its guess: hardly any mess, and letters as frequent as in a language."""
 _DECLARED: Final = 0.2
 """What a file's own declaration of an encoding adds to its score."""
 
@@ -53,15 +55,16 @@ _NAMES: Final = {
     "iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252",
 }  # fmt: skip
 _MULTIBYTE: Final = ("gb18030", "big5hkscs", "cp950", "cp932", "euc_jp", "cp949")
+_BINARY: Final = "binary file, not text"
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Text and how it was read.
+    r"""Text and how it was read.
 
     Attributes:
-        text: The text, line ends as "\\n", without byte order mark.
+        text: The text, line ends as "\n", without byte order mark.
         encoding: Python's name of the encoding.
         damaged: Undecodable places, each one U+FFFD in the text.
     """
@@ -81,15 +84,15 @@ def decode(data: bytes) -> Decoded:
     found = _by_mark(data) or _with_nulls(data) or _utf8(data) or _contest(data)
     if found is None:
         if len(_CONTROLS.findall(data[:_SAMPLE].decode("latin-1"))) * 20 > len(data[:_SAMPLE]):
-            raise NotIndexableError("binary file, not text")
+            raise NotIndexableError(_BINARY)
         msg = (
-            "its encoding cannot be told: no reading of the bytes as UTF-8, UTF-16, GB18030, Big5, Shift_JIS, EUC-JP, "
-            "EUC-KR or a Western code page gives sensible text. Save the file as UTF-8."
+            "its encoding cannot be told: no reading of the bytes as UTF-8, UTF-16, GB18030, Big5, Shift_JIS, "
+            "EUC-JP, EUC-KR or a Western code page gives sensible text. Save the file as UTF-8."
         )
         raise UnreadableSourceError(msg)
     text = found.text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
     if len(_CONTROLS.findall(text[:_SAMPLE])) * 50 > len(text[:_SAMPLE]):
-        raise NotIndexableError("binary file, not text")
+        raise NotIndexableError(_BINARY)
     return Decoded(text.replace("\x00", ""), found.encoding, found.damaged)
 
 
@@ -117,7 +120,7 @@ def _with_nulls(data: bytes) -> Decoded | None:
         return None
     found = _utf16(data)
     if found is None:
-        raise NotIndexableError("binary file, not text")
+        raise NotIndexableError(_BINARY)
     return found
 
 
@@ -229,8 +232,7 @@ _PUNCTUATION = frozenset("。，、！？；：「」『』（）《》〈〉【
 
 
 def _score(text: str, encoding: str) -> float:
-    """How much like written language a reading is: the mean worth of its non-ASCII characters, at most about
-    1."""
+    """How much a reading is like language: the mean worth of its non-ASCII characters, at most about 1."""
     frequent, common = _profile(encoding)
     total, count = 0.0, 0
     for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False):
@@ -239,18 +241,14 @@ def _score(text: str, encoding: str) -> float:
             if before.isascii() and before.isalpha() and after.isascii() and after.isalpha():
                 total -= 1.0  # "it\x92s" in Windows-1252 reads as one Han character between two letters
             elif encoding == "gb18030" and _has_four_bytes(char):
-                total += 0.6  # no other encoding has such sequences, so a rare character is good evidence
+                total += 1.2  # no other encoding has such sequences, so a rare character is good evidence
             else:
                 total += _worth(char, frequent, common)
     return total / count if count else 1.0
 
 
 def _has_four_bytes(char: str) -> bool:
-    rare = (
-        "\u3400" <= char <= "\u4dbf"
-        or "\U00020000" <= char <= "\U000323af"
-        or "\U0001f300" <= char <= "\U0001faff"
-    )
+    rare = "\u3400" <= char <= "\u4dbf" or "\U0001f300" <= char <= "\U000323af"
     return rare and len(char.encode("gb18030")) == 4  # noqa: PLR2004
 
 
@@ -263,14 +261,13 @@ def _worth(char: str, frequent: frozenset[str], common: frozenset[str]) -> float
         return 0.6
     if "\uff01" <= char <= "\uff5e" or "\u2500" <= char <= "\u27bf" or "\xa0" <= char <= "\u04ff":
         return 0.3  # full-width ASCII, boxes, symbols, accented letters: at home in every encoding
-    if "\u4e00" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7a3":
+    if "\u3400" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7a3":
         return 0.0
     return -1.0  # private use, half-width katakana, C1 controls, U+FFFD
 
 
 def _western(data: bytes, declared: str) -> Decoded | None:
-    """A single-byte code page: the declared one, Windows-1252 if it reads like words, or
-    charset-normalizer's guess."""
+    """A single-byte code page: declared, or Windows-1252 if it reads like words, or a guess."""
     for encoding in (declared, "cp1252"):
         try:
             text = data.decode(encoding)
@@ -281,9 +278,6 @@ def _western(data: bytes, declared: str) -> Decoded | None:
     return _guessed(data)
 
 
-_ODD_LETTER = re.compile(r"[^\W\d_]*[^\x00-\x7f]+[^\W\d_]*")
-
-
 def _reads_like_words(text: str) -> bool:
     """Whether accented letters stand alone among ASCII letters, as in every Western language."""
     foreign = [char for char in text if char > "\x7f"]
@@ -291,11 +285,8 @@ def _reads_like_words(text: str) -> bool:
     usual = sum(char in "“”‘’–—…•€£§°«»©®™·¿¡\xa0" for char in foreign)
     ascii_letters = sum(char.isascii() and char.isalpha() for char in text)
     runs = re.findall(r"[^\x00-\x7f]{3,}", text)
-    return (
-        letters + usual >= 0.95 * len(foreign)
-        and ascii_letters >= 2 * len(foreign)
-        and len(runs) * 20 <= len(foreign)
-    )
+    plain = letters + usual >= 0.95 * len(foreign) and len(runs) * 20 <= len(foreign)
+    return plain and ascii_letters >= 2 * len(foreign)
 
 
 def _guessed(data: bytes) -> Decoded | None:
@@ -304,7 +295,8 @@ def _guessed(data: bytes) -> Decoded | None:
     except ImportError:
         return None
     best = from_bytes(data[:_SAMPLE]).best()
-    if best is None or best.chaos > 0.05 or best.coherence < 0.3 or best.encoding in _MULTIBYTE:
+    sure = best is not None and best.chaos < _CHAOS and best.coherence > _COHERENCE
+    if best is None or not sure or best.encoding in _MULTIBYTE:
         return None
     try:
         return Decoded(data.decode(best.encoding), best.encoding)
