@@ -2,8 +2,8 @@
 
     python benchmarks/analyzer.py --data DIR [--collections a,b] [--limit 500] [--speed]
 
-DIR holds one folder per collection in BEIR form: corpus.jsonl, queries.jsonl, qrels.tsv. Where documents have a
-`metadata.agent_id`, a query sees those of its own agent only, statistics included, as in the store.
+DIR holds one folder per collection in BEIR form: corpus.jsonl, queries.jsonl, qrels.tsv. Where documents have
+a `metadata.agent_id`, a query sees those of its own agent only, statistics included, as in the store.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 Formula (Robertson & Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, section 3.4)::
 
     score(d) = sum over fields f, query terms t of
-               weight[f][t] * idf_f(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length_f(d) / average_length_f))
+               weight[f][t] * idf_f(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length_f(d) /
+               average_length_f))
 
-Each field has its own lengths, document frequencies and parameters, and the fields are added up; the weight of a
-field is already in the weights of its terms. The idf is Lucene's, which is never negative.
+Each field has its own lengths, document frequencies and parameters, and the fields are added up; the weight
+of a field is already in the weights of its terms. The idf is Lucene's, which is never negative.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ DEFAULT_PARAMETERS = Parameters()
 """Lucene's values, for a field that is not in `PARAMETERS`."""
 
 PARAMETERS: Mapping[str, Parameters] = {
-    "words": Parameters(),
-    "grams": Parameters(),
+    "words": Parameters(k1=1.2, b=0.6),
+    "grams": Parameters(k1=1.2, b=0.9),
     "context": Parameters(),
 }
 """Parameters per field of the analyzer; `benchmarks/analyzer.py` measures them."""
@@ -71,8 +72,9 @@ class FieldStats:
 def idf(docs: int, doc_freq: int) -> float:
     """Weight of a term's rarity, never negative: ln(1 + (N - n + 0.5) / (n + 0.5)).
 
-    Lucene's `BM25Similarity.idf`: the 1 inside keeps a term of more than half of the chunks from counting against
-    them. A document frequency beyond the number of chunks (an index that still counts deleted ones) is cut to it.
+    Lucene's `BM25Similarity.idf`: the 1 inside keeps a term of more than half of the chunks from counting
+    against them. A document frequency beyond the number of chunks (an index that still counts deleted ones)
+    is cut to it.
     """
     docs = max(docs, 0)
     doc_freq = min(max(doc_freq, 0), docs)
@@ -101,8 +103,9 @@ class Score(NamedTuple):
 class Scorer:
     """A query with the statistics of one scope, ready to score many chunks.
 
-    Terms are added in a fixed order, field by field as the query names them and by code point within a field, so equal
-    counts give bit-identical scores wherever a chunk is stored and however its counts were collected.
+    Terms are added in a fixed order, field by field as the query names them and by code point within a field,
+    so equal counts give bit-identical scores wherever a chunk is stored and however its counts were
+    collected.
 
     Args:
         query: Field -> term -> weight.
@@ -166,6 +169,7 @@ def score(
     lengths: Mapping[str, int],
     stats: Mapping[str, FieldStats],
     doc_freqs: Counts,
+    *,
     parameters: Mapping[str, Parameters] = PARAMETERS,
 ) -> float:
     """Score of a single chunk; to score many, build a `Scorer` once."""
@@ -180,10 +184,10 @@ def reachable_maximum(
 ) -> float:
     """The score no chunk can exceed: sum of weight * idf * (k1 + 1) over the query's terms.
 
-    It is the limit of the formula at the top of this module for tf -> infinity in every term (Robertson & Zaragoza
-    2009, section 3.4.1: the saturation approaches k1 + 1 from below), and what Lucene calls a term's maximum impact.
-    Dividing by it puts a score in [0, 1) whatever the other candidates are. Terms that no chunk holds count too: a
-    query whose rarest word is nowhere has not been answered in full.
+    It is the limit of the formula at the top of this module for tf -> infinity in every term (Robertson &
+    Zaragoza 2009, section 3.4.1: the saturation approaches k1 + 1 from below), and what Lucene calls a term's
+    maximum impact. Dividing by it puts a score in [0, 1) whatever the other candidates are. Terms that no
+    chunk holds count too: a query whose rarest word is nowhere has not been answered in full.
     """
     total = 0.0
     for field, terms in query.items():

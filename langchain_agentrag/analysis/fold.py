@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Soft hyphen, zero-width space and joiners, direction marks, variation selectors, byte order mark, tags: they are not
-# seen, so a word with one inside is still that word.
+# Soft hyphen, zero-width space and joiners, direction marks, variation selectors, byte order mark, tags: they
+# are not seen, so a word with one inside is still that word.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]+"
@@ -76,7 +76,7 @@ def simplify(han: str) -> str:
 
 
 def _clusters(text: str) -> Iterator[tuple[int, int]]:
-    """Stretches of the text that NFKC treats independently: a character and the marks or jamo that may join it."""
+    """Stretches that NFKC treats independently: a character and the marks or jamo that may join it."""
     start = 0
     for place, character in enumerate(text):
         if place > start and not _joins(character):

@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import re
 import threading
+import warnings
 from functools import cache, lru_cache
 from typing import Any, Literal, Protocol
 
@@ -51,7 +52,9 @@ class _Jieba:
     name = "jieba"
 
     def __init__(self) -> None:
-        import jieba
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its source has outdated escapes and imports
+            import jieba  # type: ignore[import-untyped]
 
         level = jieba.default_logger.level
         jieba.default_logger.setLevel(logging.ERROR)  # it logs to stderr while it loads

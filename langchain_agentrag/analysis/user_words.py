@@ -1,16 +1,19 @@
 """User words: terms of the trade that must be found as a unit, whatever characters they are made of.
 
-They are matched in the folded text and added to what the analysis gives anyway, so a user word never takes a term
-away from any text, and a Latin one never cuts a longer word.
+They are matched in the folded text and added to what the analysis gives anyway, so a user word never takes a
+term away from any text, and a Latin one never cuts a longer word.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from langchain_agentrag.analysis.fold import fold, simplify
 from langchain_agentrag.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LONGEST_USER_WORD = 100
 """In characters, after folding."""
@@ -72,12 +75,12 @@ def _checked(word: object) -> str:
     if not isinstance(word, str):
         msg = f"A user word must be a string, got {type(word).__name__}: pass the words as text."
         raise UsageError(msg)
-    folded = comparable(fold(word).strip())
+    folded = comparable(_SPACE.sub(" ", fold(word).strip()))
     if not any(character.isalnum() for character in folded):
-        msg = f"User word {word!r} has no letter or digit, so no text could be found by it: remove it."
+        msg = f"User word {word!r} has no letter or digit to search for: remove it."
         raise UsageError(msg)
     if len(folded) > LONGEST_USER_WORD:
-        msg = f"User word {word[:40]!r}… has {len(folded)} characters, the most is {LONGEST_USER_WORD}: shorten it."
+        msg = f"User word {word[:40]!r}… has {len(folded)} characters, at most {LONGEST_USER_WORD} work: cut it."
         raise UsageError(msg)
     return folded
 

@@ -1,4 +1,4 @@
-"""Terms of a word run: words stemmed; identifiers, versions, addresses, paths and codes whole and in parts."""
+"""Terms of a word run: stemmed words; identifiers, versions, addresses, paths, codes whole and in parts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from langchain_agentrag.analysis.fold import fold_case
 from langchain_agentrag.analysis.runs import ATOMS
 
 LONGEST = 200
-"""Longest term. A longer unbroken word is cut into pieces of this length; a longer compound has parts only."""
+"""Longest term. A longer unbroken word is cut into pieces; a longer compound is indexed by its parts only."""
 
 _REMEMBERED = 64  # characters; longer words hardly come again and would fill the cache
+
+_SHORTEST_STEMMED = 3  # Snowball leaves shorter words as they are
 
 Kind = Literal["word", "whole", "part"]
 
@@ -41,11 +43,11 @@ _stemmer: list[Any] = []
 @lru_cache(maxsize=131_072)
 def stem(word: str) -> str:
     """English Snowball stem of a lower-case word; anything but plain letters comes back as it is."""
-    if len(word) < 3 or len(word) > _REMEMBERED or not (word.isascii() and word.isalpha()):
+    if not _SHORTEST_STEMMED <= len(word) <= _REMEMBERED or not (word.isascii() and word.isalpha()):
         return word
     with _stemmer_lock:  # a PyStemmer object must not be shared by threads that run at once
         if not _stemmer:
-            import Stemmer
+            import Stemmer  # type: ignore[import-not-found]
 
             _stemmer.append(Stemmer.Stemmer("english"))
         return str(_stemmer[0].stemWord(word)) or word
