@@ -77,8 +77,8 @@ class Terms:
         words: Words, identifiers whole and in parts, words within words, as often as they occur.
         grams: Pairs of Han characters and single characters.
         context: Words and grams of the context.
-        lengths: Field -> length for BM25. It counts positions: a word within a word, an identifier as a whole or
-            a pair of characters lies over positions counted already. Never more than the list holds.
+        lengths: Field -> length for BM25. It counts positions: a word within a word, an identifier as a whole
+            or a pair of characters lies over positions counted already. Never more than the list holds.
     """
 
     words: list[str]

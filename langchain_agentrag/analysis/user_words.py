@@ -80,7 +80,7 @@ def _checked(word: object) -> str:
         msg = f"User word {word!r} has no letter or digit to search for: remove it."
         raise UsageError(msg)
     if len(folded) > LONGEST_USER_WORD:
-        msg = f"User word {word[:40]!r}… has {len(folded)} characters, at most {LONGEST_USER_WORD} work: cut it."
+        msg = f"User word {word[:40]!r}… is {len(folded)} characters long: shorten it to {LONGEST_USER_WORD}."
         raise UsageError(msg)
     return folded
 

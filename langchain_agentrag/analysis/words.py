@@ -58,6 +58,7 @@ _DOTS = re.compile(r"[.]+")
 _HYPHENS = re.compile(r"[_'’+#\-‐‑−]+")
 _HYPHEN = str.maketrans({"‐": "-", "‑": "-", "−": "-", "’": "'"})
 _HUMPS = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_LETTERS = re.compile("[A-Za-z]+")
 _CONTRACTION = re.compile(r"[^\W\d_]+['’](?:s|t|re|ve|ll|d|m)", re.IGNORECASE)
 _VERSION = re.compile(r"[vV](?=\d)")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
@@ -133,9 +134,11 @@ def _atom(atom: str, at: int) -> list[Term]:
     word = fold_case(atom)
     found = [Term(stem(word), at, at + len(atom), "word")]
     if atom.isascii() and not atom.isdigit():
-        humps = [hump for hump in _HUMPS.finditer(atom) if len(hump[0]) > 1 or hump[0].isdigit()]
-        if any(hump.span() != (0, len(atom)) for hump in humps):
-            found += [
-                Term(stem(fold_case(hump[0])), at + hump.start(), at + hump.end(), "part") for hump in humps
-            ]
+        spans = {part.span() for pattern in (_HUMPS, _LETTERS) for part in pattern.finditer(atom)} - {
+            (0, len(atom))
+        }
+        for start, end in sorted(spans):
+            if end - start > 1 or atom[start].isdigit():  # a single letter says nothing
+                part = stem(fold_case(atom[start:end]))
+                found.append(Term(part, at + start, at + end, "part"))
     return found
