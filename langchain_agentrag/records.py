@@ -151,7 +151,12 @@ class Hits(list[Hit]):
     """
 
     def __init__(
-        self, hits: Iterable[Hit] = (), *, query: str = "", mode: SearchMode = "hybrid", degraded: tuple[str, ...] = ()
+        self,
+        hits: Iterable[Hit] = (),
+        *,
+        query: str = "",
+        mode: SearchMode = "hybrid",
+        degraded: tuple[str, ...] = (),
     ) -> None:
         super().__init__(hits)
         self.query, self.mode, self.degraded = query, mode, degraded
@@ -200,6 +205,46 @@ class Failure:
 
     key: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """What a store holds, or what one agent may see of it.
+
+    Attributes:
+        documents: Live documents.
+        chunks: Live chunks.
+        shared_documents: Those of the documents that are shared.
+        agents: Agents with documents of their own; 1 or 0 in an agent's own view.
+        model: Name of the embedding model, or None before the first write.
+        dimension: Length of its vectors, or None.
+        bytes_on_disk: Size of the folder; 0 in an agent's own view, where it would tell of the others.
+    """
+
+    documents: int
+    chunks: int
+    shared_documents: int
+    agents: int
+    model: str | None
+    dimension: int | None
+    bytes_on_disk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a long write has come.
+
+    Attributes:
+        done: Items that are done.
+        total: Items to expect, or None when nobody knows.
+        item: The item that was just done, or "".
+        chunks: Chunks written so far.
+    """
+
+    done: int
+    total: int | None
+    item: str
+    chunks: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,9 @@ def pack_terms(terms: Terms) -> str:
 def unpack_terms(packed: str, lengths: str) -> Terms:
     """Analysed fields from the catalog."""
     lists = [line.split(" ") if line else [] for line in packed.split("\n")]
-    return Terms(**dict(zip(FIELDS, lists, strict=True)), lengths=dict(zip(FIELDS, json.loads(lengths), strict=True)))
+    return Terms(
+        **dict(zip(FIELDS, lists, strict=True)), lengths=dict(zip(FIELDS, json.loads(lengths), strict=True))
+    )
 
 
 def count_terms(packed: str, query: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -135,7 +137,10 @@ def pack_vector(vector: Vectors) -> bytes:
 
 
 def commit(
-    connection: sqlite3.Connection, batch: Batch, partitions: Mapping[str | None, int], rows: Mapping[int, range]
+    connection: sqlite3.Connection,
+    batch: Batch,
+    partitions: Mapping[str | None, int],
+    rows: Mapping[int, range],
 ) -> Outcome:
     """Make a batch true: new rows live, replaced and removed ones dead. Runs inside a transaction.
 
@@ -160,7 +165,9 @@ def commit(
         outcome.added += not existed
     for owner, doc_id in batch.removes:
         partition = partitions[owner]
-        if _remove_document(connection, partition, doc_id, outcome.tallies[partition], keep=batch.keep_vectors):
+        if _remove_document(
+            connection, partition, doc_id, outcome.tallies[partition], keep=batch.keep_vectors
+        ):
             outcome.tallies[partition].documents -= 1
             outcome.deleted += 1
     connection.executemany(
@@ -226,9 +233,12 @@ def _insert_chunks(
             for part, row in numbered
         ],
     )
-    connection.executemany("INSERT INTO vectors VALUES (?, ?)", [(row, pack_vector(p.vector)) for p, row in numbered])
     connection.executemany(
-        "DELETE FROM embedding_cache WHERE partition = ? AND hash = ?", [(partition, p.hash) for p, _ in numbered]
+        "INSERT INTO vectors VALUES (?, ?)", [(row, pack_vector(p.vector)) for p, row in numbered]
+    )
+    connection.executemany(
+        "DELETE FROM embedding_cache WHERE partition = ? AND hash = ?",
+        [(partition, p.hash) for p, _ in numbered],
     )
 
 
@@ -249,7 +259,9 @@ def _remove_document(
     return True
 
 
-def _kill_chunks(connection: sqlite3.Connection, partition: int, document: int, tally: Tally, *, keep: bool) -> None:
+def _kill_chunks(
+    connection: sqlite3.Connection, partition: int, document: int, tally: Tally, *, keep: bool
+) -> None:
     dead = connection.execute("SELECT row, lengths FROM chunks WHERE document = ?", (document,)).fetchall()
     if keep:
         connection.execute(

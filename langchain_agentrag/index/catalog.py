@@ -134,7 +134,11 @@ class Catalog:
         connection: _Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = sqlite3.connect(
-                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=_Connection
+                self._path,
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+                factory=_Connection,
             )
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
@@ -210,7 +214,10 @@ class Catalog:
 
     def manifest(self) -> dict[str, Any]:
         """What the store promises: format, model, analyzer."""
-        return {key: json.loads(value) for key, value in self.connection().execute("SELECT key, value FROM manifest")}
+        return {
+            key: json.loads(value)
+            for key, value in self.connection().execute("SELECT key, value FROM manifest")
+        }
 
     def promise(self, **values: object) -> None:
         """Write manifest values."""
@@ -224,12 +231,19 @@ class Catalog:
 
     def partition(self, owner: str | None) -> PartitionRow | None:
         """The partition of an owner, or None while it has none."""
-        found = self.connection().execute(f"SELECT {_PARTITION} FROM partitions WHERE owner IS ?", (owner,)).fetchone()
+        found = (
+            self.connection()
+            .execute(f"SELECT {_PARTITION} FROM partitions WHERE owner IS ?", (owner,))
+            .fetchone()
+        )
         return None if found is None else _partition(found)
 
     def partitions(self) -> list[PartitionRow]:
         """All partitions, shared first."""
-        return [_partition(row) for row in self.connection().execute(f"SELECT {_PARTITION} FROM partitions ORDER BY id")]
+        return [
+            _partition(row)
+            for row in self.connection().execute(f"SELECT {_PARTITION} FROM partitions ORDER BY id")
+        ]
 
     def add_partition(self, owner: str | None, name: str) -> PartitionRow:
         """Make a partition unless it is there."""
@@ -237,7 +251,9 @@ class Catalog:
             connection.execute("INSERT OR IGNORE INTO partitions(owner, name) VALUES (?, ?)", (owner, name))
         found = self.partition(owner)
         if found is None:
-            raise StoreError(f"The partition of {owner!r} vanished while it was made: another process forgot it.")
+            raise StoreError(
+                f"The partition of {owner!r} vanished while it was made: another process forgot it."
+            )
         return found
 
     # -- journal --------------------------------------------------------------------------------------------------
@@ -256,10 +272,14 @@ class Catalog:
                 announced[partition] = (int(entry or 0), range(first, first + size))
             return announced
 
-    def journal(self) -> list[tuple[int, int, str, range, list[int]]]:
+    def journal(self) -> list[tuple[int, int, str, range, list[Any]]]:
         """Unfinished writes: (id, partition, state, reserved rows, dead rows)."""
-        rows = self.connection().execute("SELECT id, partition, state, first, last, dead FROM journal ORDER BY id")
-        return [(entry, part, state, range(a, b + 1), json.loads(dead)) for entry, part, state, a, b, dead in rows]
+        rows = self.connection().execute(
+            "SELECT id, partition, state, first, last, dead FROM journal ORDER BY id"
+        )
+        return [
+            (entry, part, state, range(a, b + 1), json.loads(dead)) for entry, part, state, a, b, dead in rows
+        ]
 
     def clear_journal(self, entries: Iterable[int]) -> None:
         """Forget finished writes."""
@@ -271,7 +291,9 @@ class Catalog:
     def _prepare(self) -> None:
         try:
             connection = self.connection()
-            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            tables = {
+                row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
             if not tables:
                 self._create(connection)
         except sqlite3.DatabaseError as error:
@@ -316,7 +338,9 @@ def _partition(row: Sequence[Any]) -> PartitionRow:
 def _cannot_open(path: Path, error: sqlite3.Error) -> StoreError:
     text = str(error)
     if "not a database" in text or "malformed" in text:
-        return NotAStoreError(f"{path} is not a readable SQLite catalog ({text}). Pass the folder of a store.")
+        return NotAStoreError(
+            f"{path} is not a readable SQLite catalog ({text}). Pass the folder of a store."
+        )
     return StoreError(
         f"Cannot open the catalog {path}: {text}. Check that the folder exists, can be written, and has free space."
     )

@@ -47,13 +47,17 @@ class Column:
     def test(self, condition: Condition) -> Mask:
         """Which rows satisfy the condition."""
         verdicts = np.fromiter(
-            (condition.test(value, present) for value, present in self._values), dtype=np.bool_, count=len(self._values)
+            (condition.test(value, present) for value, present in self._values),
+            dtype=np.bool_,
+            count=len(self._values),
         )
         return verdicts[self.codes] if len(self._values) else np.zeros(0, dtype=np.bool_)
 
     def _encode(self, value: Any, present: bool) -> int:  # noqa: ANN401, FBT001
         # type and repr keep 1, 1.0, True and "1" apart, and make lists and dicts hashable
-        key: Hashable = (type(value), value) if isinstance(value, str) else (type(value), repr(value), present)
+        key: Hashable = (
+            (type(value), value) if isinstance(value, str) else (type(value), repr(value), present)
+        )
         code = self._code_of.get(key)
         if code is None:
             code = self._code_of[key] = len(self._values)
@@ -90,7 +94,9 @@ class PartitionCache:
             self._load_columns(condition)
             return self._rows[self._evaluate(condition)]
 
-    def nearest(self, state: PartitionRow, vector: Vectors, limit: int, condition: Filter | None) -> list[int]:
+    def nearest(
+        self, state: PartitionRow, vector: Vectors, limit: int, condition: Filter | None
+    ) -> list[int]:
         """The kept rows with the largest cosine to `vector`, about in order, ties at the end included.
 
         Args:
@@ -138,7 +144,10 @@ class PartitionCache:
         self._generation, self._removals = generation, removals
 
     def _drop_dead(self, connection: sqlite3.Connection) -> None:
-        live = [row for (row,) in connection.execute("SELECT row FROM chunks WHERE partition = ?", (self._partition,))]
+        live = [
+            row
+            for (row,) in connection.execute("SELECT row FROM chunks WHERE partition = ?", (self._partition,))
+        ]
         kept = np.isin(self._rows, np.array(live, dtype=np.int64))
         self._rows = self._rows[kept]
         if self._matrix is not None:
@@ -167,9 +176,13 @@ class PartitionCache:
             case Condition():
                 return self._columns[condition.key].test(condition)
             case And(parts):
-                return _combine(np.logical_and, [self._evaluate(part) for part in parts], len(self._rows), empty=True)
+                return _combine(
+                    np.logical_and, [self._evaluate(part) for part in parts], len(self._rows), empty=True
+                )
             case Or(parts):
-                return _combine(np.logical_or, [self._evaluate(part) for part in parts], len(self._rows), empty=False)
+                return _combine(
+                    np.logical_or, [self._evaluate(part) for part in parts], len(self._rows), empty=False
+                )
             case Not(part):
                 return ~self._evaluate(part)
         raise AssertionError(condition)
@@ -209,7 +222,8 @@ def filterable(owner: str | None, doc_id: str, metadata: Mapping[str, Any], loca
 def normalised(vectors: Vectors) -> Vectors:
     """Rows scaled to length 1; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    scaled: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return scaled
 
 
 def cosines(vectors: Vectors, query: Vectors) -> npt.NDArray[np.float64]:
@@ -221,7 +235,10 @@ def cosines(vectors: Vectors, query: Vectors) -> npt.NDArray[np.float64]:
     wide, target = vectors.astype(np.float64), query.astype(np.float64)
     lengths = np.sqrt((wide * wide).sum(axis=1)) * np.sqrt((target * target).sum())
     products = (wide * target).sum(axis=1)
-    return np.clip(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0), -1.0, 1.0)
+    ratios: npt.NDArray[np.float64] = np.divide(
+        products, lengths, out=np.zeros_like(products), where=lengths > 0
+    )
+    return ratios.clip(-1.0, 1.0)
 
 
 _ROUNDING = 1e-5  # a float32 product of unit vectors is off by less
@@ -253,13 +270,15 @@ def read_vectors(connection: sqlite3.Connection, rows: Rows) -> tuple[Rows, Vect
     found: list[tuple[int, bytes]] = []
     for part in batched(rows.tolist()):
         marks = ",".join("?" * len(part))
-        found += connection.execute(f"SELECT row, vector FROM vectors WHERE row IN ({marks})", tuple(part)).fetchall()
-    return np.array([row for row, _ in found], dtype=np.int64), unpack_vectors([packed for _, packed in found])
+        found += connection.execute(
+            f"SELECT row, vector FROM vectors WHERE row IN ({marks})", tuple(part)
+        ).fetchall()
+    return np.array([row for row, _ in found], dtype=np.int64), unpack_vectors(
+        [packed for _, packed in found]
+    )
 
 
-def _combine(
-    rule: Callable[[Mask, Mask], Mask], masks: list[Mask], size: int, *, empty: bool
-) -> Mask:
+def _combine(rule: Callable[[Mask, Mask], Mask], masks: list[Mask], size: int, *, empty: bool) -> Mask:
     total = np.full(size, empty, dtype=np.bool_)
     for mask in masks:
         total = rule(total, mask)

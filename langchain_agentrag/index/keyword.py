@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langchain_agentrag.analysis import FIELDS, Terms
+from langchain_agentrag.bm25 import idf
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.index.protocol import Rows, TermWeights
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 _ROW = "row"
 _TOKENIZER = "terms"
-_HEAP_SMALL, _HEAP_LARGE = 15_000_000, 60_000_000  # tantivy refuses less than 15 MB; more only pays for large batches
+_HEAP_SMALL, _HEAP_LARGE = (
+    15_000_000,
+    60_000_000,
+)  # tantivy refuses less than 15 MB; more only pays for large batches
 _LARGE_BATCH = 256
 _EVERYTHING = 2**31 - 1
 
@@ -42,16 +46,17 @@ class TantivyKeywords:
         import tantivy
 
         self._tantivy, self._folder = tantivy, folder
-        self._schema = _schema(tantivy)
+        self._schema = _schema()
         self._guard = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._index = tantivy.Index(self._schema, path=str(folder), reuse=True)
         except (ValueError, OSError) as error:
-            raise StoreError(f"Cannot open the keyword index in {folder}: {error}. Run repair() to rebuild it.") from error
+            raise StoreError(
+                f"Cannot open the keyword index in {folder}: {error}. Run repair() to rebuild it."
+            ) from error
         analyzer = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
         self._index.register_tokenizer(_TOKENIZER, analyzer)
-        self._deletions = False
 
     @staticmethod
     def destroy(folder: Path) -> None:
@@ -84,20 +89,23 @@ class TantivyKeywords:
         """
         searcher = self._index.searcher()
         return {
-            field: {
-                term: searcher.search(self._term(field, term), limit=1, count=True).count or 0 for term in weights
-            }
+            field: {term: _matches(searcher, self._term(field, term)) for term in weights}
             for field, weights in query.items()
         }
 
-    def candidates(self, query: TermWeights, limit: int, allowed: Rows | None = None) -> list[tuple[int, float]]:
+    def candidates(
+        self, query: TermWeights, limit: int, allowed: Rows | None = None
+    ) -> list[tuple[int, float]]:
         """See `KeywordLeg.candidates`."""
-        tantivy = self._tantivy
-        clauses = [
-            (tantivy.Occur.Should, tantivy.Query.boost_query(self._term(field, term), weight))
-            for field, weights in query.items()
-            for term, weight in weights.items()
-        ]
+        tantivy, searcher = self._tantivy, self._index.searcher()
+        docs = searcher.num_docs
+        clauses = []
+        for field, weights in query.items():
+            for term, weight in weights.items():
+                if known := searcher.doc_freq(field, term):
+                    # tantivy multiplies by the idf of this partition alone: replace it by the scope's
+                    boosted = tantivy.Query.boost_query(self._term(field, term), weight / idf(docs, known))
+                    clauses.append((tantivy.Occur.Should, boosted))
         if not clauses or (allowed is not None and not len(allowed)):
             return []
         wanted = tantivy.Query.boolean_query(clauses)
@@ -105,10 +113,11 @@ class TantivyKeywords:
             members = tantivy.Query.term_set_query(self._schema, _ROW, allowed.tolist())
             silent = tantivy.Query.const_score_query(members, 0.0)
             wanted = tantivy.Query.boolean_query([(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, silent)])
-        searcher = self._index.searcher()
         found = searcher.search(wanted, limit=limit, count=False).hits
         rows = searcher.fast_field_values(_ROW, [address for _, address in found])
-        return [(int(row), float(score)) for row, (score, _) in zip(rows, found, strict=True)]
+        return [
+            (int(row), float(score)) for row, (score, _) in zip(rows, found, strict=True) if row is not None
+        ]
 
     def rows(self) -> Rows:
         """See `KeywordLeg.rows`."""
@@ -148,7 +157,12 @@ class TantivyKeywords:
                 ) from error
 
 
-def _schema(tantivy_module: object) -> tantivy.Schema:
+def _matches(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
+    counted: int | None = searcher.search(query, limit=1, count=True).count  # type: ignore[attr-defined]
+    return counted or 0
+
+
+def _schema() -> tantivy.Schema:
     import tantivy
 
     builder = tantivy.SchemaBuilder()

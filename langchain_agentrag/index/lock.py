@@ -61,7 +61,11 @@ class WriteLock:
             self._file.acquire(timeout=timeout, poll_interval=0.01)
         except Timeout as error:
             raise StoreLockedError(self._explain()) from error
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        }
         # only a hint for the other side's error message: a full disk must not stop the write here
         with contextlib.suppress(OSError):
             self._holder.write_text(json.dumps(holder), encoding="utf-8")

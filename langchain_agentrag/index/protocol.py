@@ -34,7 +34,9 @@ class KeywordLeg(Protocol):
     def doc_freqs(self, query: TermWeights) -> dict[str, dict[str, int]]:
         """Number of live rows that hold each term, deleted rows not counted: field → term → count."""
 
-    def candidates(self, query: TermWeights, limit: int, allowed: Rows | None = None) -> list[tuple[int, float]]:
+    def candidates(
+        self, query: TermWeights, limit: int, allowed: Rows | None = None
+    ) -> list[tuple[int, float]]:
         """Rows that hold at least one of the terms, best first, at most `limit`.
 
         Args:

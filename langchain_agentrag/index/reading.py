@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.index.catalog import batched
-from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.index.exact import unpack_vectors
+from langchain_agentrag.index.protocol import Vectors
 
 
 class ScoringRow(NamedTuple):
@@ -92,7 +92,9 @@ def find_document(connection: sqlite3.Connection, owner: str | None, doc_id: str
     return None if values is None else StoredDocument._make(values)
 
 
-def documents_of(connection: sqlite3.Connection, owner: str | None) -> Iterator[tuple[StoredDocument, dict[str, Any]]]:
+def documents_of(
+    connection: sqlite3.Connection, owner: str | None
+) -> Iterator[tuple[StoredDocument, dict[str, Any]]]:
     """Every document of an owner with its metadata, in document order."""
     for *values, metadata in connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item, d.metadata FROM documents d "
@@ -117,6 +119,13 @@ def item_documents(connection: sqlite3.Connection, source: str, item: str) -> li
 def item_versions(connection: sqlite3.Connection, source: str) -> dict[str, str | None]:
     """Item → version of everything a connector delivered and still has."""
     return dict(connection.execute("SELECT item, version FROM items WHERE source = ?", (source,)))
+
+
+def item_counts(connection: sqlite3.Connection, source: str) -> dict[str, int]:
+    """Item → number of documents, of everything a connector delivered and still has."""
+    return dict(
+        connection.execute("SELECT item, count(*) FROM documents WHERE source = ? GROUP BY item", (source,))
+    )
 
 
 def known_vectors(

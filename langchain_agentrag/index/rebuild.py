@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from langchain_agentrag.index.batch import unpack_terms
+import json
+
+from langchain_agentrag.analysis import FIELDS, Analyzer
+from langchain_agentrag.index.batch import pack_terms, unpack_terms
 from langchain_agentrag.index.catalog import Catalog
 from langchain_agentrag.index.exact import unpack_vectors
 from langchain_agentrag.index.protocol import KeywordLeg, VectorLeg
@@ -13,10 +16,14 @@ _PAGE = 2_000
 def fill_keywords(catalog: Catalog, partition: int, leg: KeywordLeg) -> None:
     """Add every live row of a partition to an empty keyword leg."""
     last = -1
-    while page := catalog.connection().execute(
-        "SELECT row, terms, lengths FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
-        (partition, last, _PAGE),
-    ).fetchall():
+    while (
+        page := catalog.connection()
+        .execute(
+            "SELECT row, terms, lengths FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
+            (partition, last, _PAGE),
+        )
+        .fetchall()
+    ):
         leg.add([row for row, _, _ in page], [unpack_terms(terms, lengths) for _, terms, lengths in page])
         last = page[-1][0]
 
@@ -24,9 +31,38 @@ def fill_keywords(catalog: Catalog, partition: int, leg: KeywordLeg) -> None:
 def fill_vectors(catalog: Catalog, partition: int, leg: VectorLeg) -> None:
     """Add every live row of a partition to an empty vector leg."""
     last = -1
-    while page := catalog.connection().execute(
-        "SELECT row, vector FROM chunks JOIN vectors USING (row) WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
-        (partition, last, _PAGE),
-    ).fetchall():
+    while (
+        page := catalog.connection()
+        .execute(
+            "SELECT row, vector FROM chunks JOIN vectors USING (row) "
+            "WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
+            (partition, last, _PAGE),
+        )
+        .fetchall()
+    ):
         leg.add([row for row, _ in page], unpack_vectors([vector for _, vector in page]))
         last = page[-1][0]
+
+
+def reanalyze_chunks(catalog: Catalog, analyzer: Analyzer) -> None:
+    """Analyse every stored text again; the keyword legs have to be rebuilt afterwards."""
+    with catalog.transaction() as connection:
+        for partition in catalog.partitions():
+            totals, last = [0] * len(FIELDS), -1
+            while page := connection.execute(
+                "SELECT row, text, context FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
+                (partition.id, last, _PAGE),
+            ).fetchall():
+                for row, text, context in page:
+                    terms = analyzer.analyze(text, context)
+                    lengths = [terms.lengths.get(name, 0) for name in FIELDS]
+                    totals = [total + length for total, length in zip(totals, lengths, strict=True)]
+                    connection.execute(
+                        "UPDATE chunks SET terms = ?, lengths = ? WHERE row = ?",
+                        (pack_terms(terms), json.dumps(lengths), row),
+                    )
+                last = page[-1][0]
+            connection.execute(
+                "UPDATE partitions SET tokens = ?, generation = generation + 1 WHERE id = ?",
+                (json.dumps(totals), partition.id),
+            )

@@ -22,16 +22,19 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError
-from langchain_agentrag.index.batch import Batch, Outcome, PreparedChunk, commit
+from langchain_agentrag.analysis import Analyzer
+from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreMismatchError
+from langchain_agentrag.index.batch import Batch, Outcome, PreparedChunk, commit, pack_vector
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
 from langchain_agentrag.index.exact import PartitionCache
 from langchain_agentrag.index.faults import reach
 from langchain_agentrag.index.keyword import TantivyKeywords
 from langchain_agentrag.index.lock import WriteLock
-from langchain_agentrag.index.protocol import Rows
-from langchain_agentrag.index.rebuild import fill_keywords, fill_vectors
+from langchain_agentrag.index.protocol import Rows, Vectors
+from langchain_agentrag.index.rebuild import fill_keywords, fill_vectors, reanalyze_chunks
 from langchain_agentrag.index.vector import ChromaFolder, ChromaVectors
+from langchain_agentrag.records import StoreStats
+from langchain_agentrag.scope import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +95,8 @@ class Store:
         """
         if self._pid != os.getpid():
             raise StoreClosedError(
-                f"The store {self.folder} was opened by process {self._pid} and used in its forked child {os.getpid()}: "
-                "open it again in the child (database handles do not survive a fork)."
+                f"The store {self.folder} was opened by process {self._pid} and used in its forked child "
+                f"{os.getpid()}: open it again in the child (database handles do not survive a fork)."
             )
         if self._closed:
             raise StoreClosedError(f"The store {self.folder} is closed: open it again to use it.")
@@ -168,7 +171,8 @@ class Store:
                 return Outcome()
             with self.catalog.transaction() as connection:
                 connection.execute(
-                    "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE partition = ?)",
+                    "DELETE FROM items WHERE (source, item) IN "
+                    "(SELECT source, item FROM documents WHERE partition = ?)",
                     (partition.id,),
                 )
                 rows = "(SELECT row FROM chunks WHERE partition = ?)"
@@ -184,6 +188,69 @@ class Store:
             self.recover()
             self.catalog.erase_free_space()
             return Outcome(deleted=partition.documents)
+
+    def remember_vectors(self, owner: str | None, vectors: Mapping[bytes, Vectors]) -> None:
+        """Keep vectors that were paid for though their batch could not be written; best effort."""
+        if not vectors:
+            return
+        try:
+            with self.lock.held():
+                partition = self.ensure_partition(owner)
+                with self.catalog.transaction() as connection:
+                    connection.executemany(
+                        "INSERT OR IGNORE INTO embedding_cache(partition, hash, vector) VALUES (?, ?, ?)",
+                        [(partition.id, key, pack_vector(vector)) for key, vector in vectors.items()],
+                    )
+        except StoreError as error:
+            logger.warning("%d vectors could not be kept for the next attempt: %s", len(vectors), error)
+
+    @property
+    def dimension(self) -> int | None:
+        """Length of the store's vectors, or None before the first one."""
+        found = self.catalog.manifest().get("dimension")
+        return None if found is None else int(found)
+
+    @dimension.setter
+    def dimension(self, value: int) -> None:
+        self.catalog.promise(dimension=value)
+
+    def stats(self, scope: Scope | None) -> StoreStats:
+        """Counts over what a scope may see, or over everything for whoever administers the store."""
+        partitions = [part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner)]
+        manifest = self.catalog.manifest()
+        return StoreStats(
+            documents=sum(part.documents for part in partitions),
+            chunks=sum(part.chunks for part in partitions),
+            shared_documents=sum(part.documents for part in partitions if part.owner is None),
+            agents=sum(part.owner is not None and part.documents > 0 for part in partitions),
+            model=(manifest.get("embedding") or {}).get("name"),
+            dimension=self.dimension,
+            bytes_on_disk=0
+            if scope
+            else sum(f.stat().st_size for f in self.folder.rglob("*") if f.is_file()),
+        )
+
+    def promise_analyzer(self, analyzer: Analyzer, *, reanalyze: bool) -> None:
+        """Hold the store to one analyzer.
+
+        Raises:
+            StoreMismatchError: it was built with another one and `reanalyze` is off.
+        """
+        promised = self.catalog.manifest().get("analyzer")
+        if promised == analyzer.fingerprint:
+            return
+        with self.lock.held():
+            if promised is not None:
+                if not reanalyze:
+                    raise StoreMismatchError(
+                        f"The store {self.folder} was built with the analyzer {promised}, not {analyzer.fingerprint}: "
+                        "its terms would not meet the query's. Open it with the settings it was built with, or with "
+                        "reanalyze=True to analyse its texts again (nothing is embedded again)."
+                    )
+                reanalyze_chunks(self.catalog, analyzer)
+                for partition in self.catalog.partitions():
+                    self.rebuild_keywords(partition)
+            self.catalog.promise(analyzer=analyzer.fingerprint)
 
     def ensure_partition(self, owner: str | None) -> PartitionRow:
         """The owner's partition, made when absent."""
@@ -271,7 +338,11 @@ class Store:
             if state == "dropping":
                 self._drop(*dead)
             elif key in partitions:
-                self._remove(partitions[key], list(reserved) if state == "writing" else dead, suspect=state == "writing")
+                self._remove(
+                    partitions[key],
+                    list(reserved) if state == "writing" else dead,
+                    suspect=state == "writing",
+                )
             self.catalog.clear_journal([entry])
             reach("journal-cleared")
 
@@ -337,23 +408,33 @@ class Store:
                     fill_vectors(self.catalog, other.id, self.vectors(other))
 
     def _open_keywords(self, partition: PartitionRow) -> TantivyKeywords:
+        leg = self._sound_keywords(partition)
+        if leg is not None:
+            return leg
+        with self.lock.held():  # a writer may have been at work: look again before rebuilding
+            current = self.catalog.partition(partition.owner) or partition
+            leg = self._sound_keywords(current)
+            if leg is None:
+                self.rebuild_keywords(current)
+                leg = self._keywords[partition.id][1]
+            return leg
+
+    def _sound_keywords(self, partition: PartitionRow) -> TantivyKeywords | None:
         try:
             leg = TantivyKeywords(self.keyword_folder(partition.name))
-            sound = leg.count() >= partition.chunks
+            if leg.count() >= partition.chunks:  # rows of a write that is under way may come on top
+                return leg
+            logger.warning("the keyword index %s has lost rows", partition.name)
         except StoreError as error:
             logger.warning("%s", error)
-            sound = False
-        if sound:
-            return leg
-        with self.lock.held():
-            current = self.catalog.partition(partition.owner) or partition
-            self.rebuild_keywords(current)
-            return self._keywords[partition.id][1]
+        return None
 
     def _horizon(self) -> int:
         with self.catalog.snapshot() as connection:
             following = connection.execute("SELECT value FROM counters WHERE name = 'row'").fetchone()[0]
-            pending = connection.execute("SELECT min(first) FROM journal WHERE state = 'writing'").fetchone()[0]
+            pending = connection.execute("SELECT min(first) FROM journal WHERE state = 'writing'").fetchone()[
+                0
+            ]
         return int(following if pending is None else pending)
 
 
@@ -371,7 +452,9 @@ def _remember(handles: OrderedDict[int, _Handle], key: int, handle: _Handle) -> 
 
 def _check_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise NotAStoreError(f"{folder} is a file, not a folder. Pass the folder of a store, or a new folder.")
+        raise NotAStoreError(
+            f"{folder} is a file, not a folder. Pass the folder of a store, or a new folder."
+        )
     if folder.is_dir() and not (folder / "catalog.sqlite").exists() and any(folder.iterdir()):
         raise NotAStoreError(
             f"{folder} holds files but no catalog.sqlite, so it is not a store. Pass a new or empty folder."
@@ -379,5 +462,6 @@ def _check_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"Cannot make the store folder {folder}: {error}. Pass a folder that can be written.") from error
-
+        raise StoreError(
+            f"Cannot make the store folder {folder}: {error}. Pass a folder that can be written."
+        ) from error

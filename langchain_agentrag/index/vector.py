@@ -159,7 +159,7 @@ class ChromaVectors:
         """See `VectorLeg.nearest`."""
         with translated(f"query {limit} neighbours"):
             found = self._collection().query(
-                query_embeddings=[vector], n_results=limit, include=["distances", "metadatas"]
+                query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances", "metadatas"]
             )
         distances, metadatas = found["distances"], found["metadatas"]
         if distances is None or metadatas is None:
@@ -191,7 +191,7 @@ class ChromaVectors:
         if self._opened is None or self._opened[0] is not client:
             collection = client.get_or_create_collection(
                 self._name,
-                configuration={"hnsw": _HNSW},  # type: ignore[typeddict-item]
+                configuration={"hnsw": _HNSW},  # type: ignore[arg-type]
                 embedding_function=None,
                 metadata=None,
             )
@@ -215,4 +215,3 @@ def translated(action: str) -> Iterator[None]:
             f"Chroma could not {action}: {type(error).__name__}: {error}. "
             "The catalog still holds every vector; run repair() to rebuild the vector index."
         ) from error
-

@@ -1,0 +1,62 @@
+"""Hybrid search for AI agents over files, SQL rows, dialogues and tool calls, in Chinese and English.
+
+Names are loaded on first use: importing the package loads none of chromadb, tantivy, torch or llama_index.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from langchain_agentrag.analysis import Analyzer
+    from langchain_agentrag.chunking import Chunking
+    from langchain_agentrag.connectors.base import BaseConnector
+    from langchain_agentrag.connectors.files import FileSystemConnector
+    from langchain_agentrag.embedding import HashingEmbeddings
+    from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.records import Hit, Hits, SourceDocument
+    from langchain_agentrag.retriever import HybridRetriever
+    from langchain_agentrag.view import AgentView
+
+_HOMES = {
+    "AgentView": "view",
+    "Analyzer": "analysis",
+    "BaseConnector": "connectors.base",
+    "Chunking": "chunking",
+    "DualIndexer": "indexer",
+    "FileSystemConnector": "connectors.files",
+    "HashingEmbeddings": "embedding",
+    "Hit": "records",
+    "Hits": "records",
+    "HybridRetriever": "retriever",
+    "SourceDocument": "records",
+}
+
+__version__ = "0.1.0"
+__all__ = [
+    "AgentView",
+    "Analyzer",
+    "BaseConnector",
+    "Chunking",
+    "DualIndexer",
+    "FileSystemConnector",
+    "HashingEmbeddings",
+    "Hit",
+    "Hits",
+    "HybridRetriever",
+    "SourceDocument",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,356 @@
+"""`DualIndexer`: the facade of a store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from langchain_agentrag import filters
+from langchain_agentrag.analysis import Analyzer
+from langchain_agentrag.chunking import Chunking
+from langchain_agentrag.embedding import Embedder
+from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.fusion import FusionName
+from langchain_agentrag.index import verify as verification
+from langchain_agentrag.index.exact import filterable
+from langchain_agentrag.index.reading import documents_of
+from langchain_agentrag.index.store import ChromaPolicy, Store
+from langchain_agentrag.index.verify import VerifyReport
+from langchain_agentrag.ingest.documents import as_source_documents
+from langchain_agentrag.ingest.pipeline import Pipeline
+from langchain_agentrag.ingest.sync import sync as run_sync
+from langchain_agentrag.model import Model
+from langchain_agentrag.records import Hits, Passage, Progress, SearchMode, StoreStats, SyncReport
+from langchain_agentrag.scope import Scope, check_agent_id
+from langchain_agentrag.search.passages import read_passage
+from langchain_agentrag.search.request import SearchRequest, check_request
+from langchain_agentrag.search.searcher import Searcher
+
+if TYPE_CHECKING:
+    from langchain_agentrag.connectors.base import BaseConnector
+    from langchain_agentrag.view import AgentView
+
+logger = logging.getLogger(__name__)
+
+Tell = Callable[[Progress], None]
+
+
+class DualIndexer:
+    """A store in one folder: index documents, search them in both legs, keep agents apart.
+
+    Whoever holds a `DualIndexer` administers the store: it can write, delete and forget for any agent. Hand an agent
+    a view of its own, `for_agent(agent_id)`, or a retriever bound to it.
+
+    Args:
+        path: Folder of the store; made when absent.
+        embeddings: A LangChain `Embeddings`, a LlamaIndex embedding, "local", "hash", a sentence-transformers model
+            name or folder. None takes what the store was built with if it was named by a string, else "local".
+        chunking: How texts are cut.
+        analyzer: Words of the keyword leg; another one than the store was built with is an error.
+        reanalyze: Accept another analyzer, analysing everything again (no text is embedded again).
+        exact_limit: Largest partition scored exactly instead of by HNSW.
+        chroma: Which partitions Chroma holds: shared and large ones ("auto"), every one ("always"), large ones
+            ("large").
+        lock_timeout: Seconds a write waits for another process.
+        embed_timeout: Seconds a query may take to embed before the search goes on without the vector leg.
+
+    Raises:
+        NotAStoreError: the folder holds something else.
+        StoreMismatchError: it was built with another model or analyzer, or by a newer version.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        embeddings: Any = None,  # noqa: ANN401  (see Args)
+        *,
+        chunking: Chunking | None = None,
+        analyzer: Analyzer | None = None,
+        reanalyze: bool = False,
+        exact_limit: int = 20_000,
+        chroma: ChromaPolicy = "auto",
+        lock_timeout: float = 30.0,
+        embed_timeout: float | None = None,
+    ) -> None:
+        if exact_limit < 0:
+            raise UsageError(
+                f"exact_limit={exact_limit} is negative: give a number of rows, 0 for always HNSW."
+            )
+        self._chunking, self._analyzer = chunking or Chunking(), analyzer or Analyzer()
+        self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout)
+        try:
+            self._store.promise_analyzer(self._analyzer, reanalyze=reanalyze)
+            self._model = Model(self._store, embeddings, embed_timeout)
+        except BaseException:
+            self._store.close()
+            raise
+        self._searcher = Searcher(self._store, self._analyzer)
+
+    def __repr__(self) -> str:
+        return f"DualIndexer({str(self._store.folder)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:  # noqa: ANN401
+        raise TypeError(
+            "A DualIndexer holds open files and cannot be pickled or copied: pass its path and open it again there."
+        )
+
+    @property
+    def path(self) -> Path:
+        """Folder of the store."""
+        return self._store.folder
+
+    @property
+    def embedder(self) -> Embedder:
+        """The store's embedding model, resolved on first use."""
+        return self._model.embedder
+
+    def close(self) -> None:
+        """Release every file; idempotent."""
+        self._store.close()
+
+    def for_agent(self, agent_id: str) -> AgentView:
+        """The store as one agent may use it; cheap, make one per request."""
+        from langchain_agentrag.view import AgentView
+
+        return AgentView(self, agent_id)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def index_documents(
+        self, documents: Iterable[Any], agent_id: str | None = None, *, on_progress: Tell | None = None
+    ) -> SyncReport:
+        """Add documents, or replace those of the same id; unchanged ones cost nothing.
+
+        Args:
+            documents: LangChain `Document`, LlamaIndex node, `SourceDocument` or str, any number, in order. Ids come
+                from the documents; without one, the content is the address.
+            agent_id: Owner of all of them; None leaves shared what does not claim an owner in its metadata.
+            on_progress: Called as documents are done.
+
+        Raises:
+            InvalidDocumentError: a document cannot be stored; batches before it are stored, the message says which.
+            EmbeddingError: the model failed; batches before are stored, and what was embedded is kept.
+        """
+        owner = check_agent_id(agent_id)
+        if isinstance(documents, str | bytes | Mapping) or hasattr(documents, "page_content"):
+            raise UsageError("index_documents takes several documents: pass a list, even of one.")
+        total = len(documents) if isinstance(documents, Sequence) else None
+        with self._pipeline(on_progress, total) as pipeline:
+            for document in as_source_documents(documents, owner):
+                pipeline.put(document)
+                pipeline.advance(document.doc_id)
+        return pipeline.report
+
+    def sync(self, connector: BaseConnector, *, on_progress: Tell | None = None) -> SyncReport:
+        """Bring the store in step with a source: read what is new or changed, remove what is gone.
+
+        Raises:
+            ConnectorError: the source cannot be listed; nothing was removed.
+        """
+        check_agent_id(connector.agent_id)
+        with self._pipeline(on_progress, getattr(connector, "total", None)) as pipeline:
+            run_sync(self._store, connector, pipeline)
+        return pipeline.report
+
+    def delete(
+        self,
+        doc_ids: str | Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
+        agent_id: str | None = None,
+    ) -> SyncReport:
+        """Delete documents of one owner: those named, those a filter keeps, or those both agree on.
+
+        Args:
+            doc_ids: One id or several; absent ones are ignored.
+            filter: Filter over the documents' metadata.
+            agent_id: Owner; None deletes shared documents only.
+
+        Raises:
+            UsageError: neither ids nor a filter were given: "everything" must be said with `forget_agent`.
+        """
+        owner, condition = check_agent_id(agent_id), filters.parse(filter)
+        named = [doc_ids] if isinstance(doc_ids, str) else None if doc_ids is None else list(doc_ids)
+        if named is None and condition is None:
+            raise UsageError(
+                "delete() needs doc_ids or a filter that keeps something out: an empty one would delete everything. "
+                "To remove all of an agent's documents use forget_agent(agent_id)."
+            )
+        chosen = set(named) if named is not None else None
+        with self._pipeline(None, None, keep_vectors=False) as pipeline:
+            for doc_id in (
+                self._matching(owner, condition) if condition is not None else dict.fromkeys(named or ())
+            ):
+                if chosen is None or doc_id in chosen:
+                    pipeline.remove(owner, doc_id)
+        return pipeline.report
+
+    def forget_agent(self, agent_id: str) -> SyncReport:
+        """Remove an agent's documents, vectors, terms and cache from disk, all of them and nobody else's."""
+        owner = check_agent_id(agent_id)
+        if owner is None:
+            raise ScopeError(
+                "forget_agent() needs the id of an agent: shared documents are removed with delete()."
+            )
+        return SyncReport(deleted=self._store.forget(owner).deleted)
+
+    def _matching(self, owner: str | None, condition: filters.Filter) -> list[str]:
+        found = documents_of(self._store.catalog.connection(), owner)
+        return [
+            known.doc_id
+            for known, metadata in found
+            if filters.match(condition, filterable(owner, known.doc_id, metadata, "{}"))
+        ]
+
+    def _pipeline(
+        self, on_progress: Tell | None, total: int | None, *, keep_vectors: bool = True
+    ) -> Pipeline:
+        self._store.check_open()
+        return Pipeline(
+            self._store,
+            self._analyzer,
+            self._chunking,
+            lambda: self._model.embedder,
+            keep_vectors=keep_vectors,
+            on_progress=on_progress,
+            total=total,
+        )
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        k: int = 5,
+        *,
+        agent_id: str | None = None,
+        filter: Any = None,  # noqa: A002, ANN401
+        mode: SearchMode = "hybrid",
+        weights: tuple[float, float] | None = None,
+        fusion: FusionName = "convex",
+    ) -> Hits:
+        """The k best chunks for a question, best first.
+
+        Args:
+            query: The question; one without a letter, digit or symbol finds nothing.
+            k: Hits wanted, >= 1; fewer come back only when there are fewer to find.
+            agent_id: On whose behalf; None sees shared documents only.
+            filter: Filter over metadata (see `filters`); it narrows what the agent may see, and cannot widen it.
+            mode: "hybrid", "vector" or "keyword".
+            weights: Share of (vector, keyword) in a hybrid search.
+            fusion: "convex", "rrf", "dbsf" or "relative".
+
+        Returns:
+            Hits with scores in [0, 1]; `degraded` names a leg that failed.
+
+        Raises:
+            InvalidQueryError: k, mode, weights or fusion make no sense.
+            FilterError: the filter cannot be parsed.
+            RetrievalError: no leg could answer.
+        """
+        request = check_request(
+            query, k, agent_id=agent_id, filter=filter, mode=mode, weights=weights, fusion=fusion
+        )
+        if not self._worth_asking(request):
+            return Hits(query=request.query, mode=request.mode)
+        return self._searcher.search(self._model.with_vector(request))
+
+    async def asearch(
+        self,
+        query: str,
+        k: int = 5,
+        *,
+        agent_id: str | None = None,
+        filter: Any = None,  # noqa: A002, ANN401
+        mode: SearchMode = "hybrid",
+        weights: tuple[float, float] | None = None,
+        fusion: FusionName = "convex",
+    ) -> Hits:
+        """`search` without blocking the event loop: the model's own async method, the engine in a worker thread."""
+        request = check_request(
+            query, k, agent_id=agent_id, filter=filter, mode=mode, weights=weights, fusion=fusion
+        )
+        if not await asyncio.to_thread(self._worth_asking, request):
+            return Hits(query=request.query, mode=request.mode)
+        return await asyncio.to_thread(self._searcher.search, await self._model.awith_vector(request))
+
+    def vector_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` with the vector leg alone."""
+        return self.search(query, k, mode="vector", **options)
+
+    def keyword_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` with the keyword leg alone; needs no embedding model."""
+        return self.search(query, k, mode="keyword", **options)
+
+    def read(
+        self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0, agent_id: str | None = None
+    ) -> Passage:
+        """A chunk by its address, with neighbours on request, exactly as written in the document.
+
+        Args:
+            doc_id: The document; the agent's own comes before a shared one of the same id.
+            chunk_id: Ordinal of the chunk.
+            before: Chunks before it to include, >= 0.
+            after: Chunks after it to include, >= 0.
+            agent_id: On whose behalf.
+
+        Raises:
+            InvalidQueryError: there is no such chunk in what the agent may see; the message says what there is.
+        """
+        self._store.check_open()
+        return read_passage(self._store, Scope(check_agent_id(agent_id)), doc_id, chunk_id, before, after)
+
+    def _worth_asking(self, request: SearchRequest) -> bool:
+        """Whether the query says something and there is something to find: if not, the model is not bothered."""
+        self._store.check_open()
+        return not request.is_blank and self._searcher.has_chunks(request.scope)
+
+    # -- upkeep ---------------------------------------------------------------------------------------------------
+
+    def stats(self, agent_id: str | None = None) -> StoreStats:
+        """Counts: of the whole store, or of what one agent may see."""
+        self._store.check_open()
+        owner = check_agent_id(agent_id)
+        return self._store.stats(None if owner is None else Scope(owner))
+
+    async def aindex_documents(
+        self, documents: Iterable[Any], agent_id: str | None = None, *, on_progress: Tell | None = None
+    ) -> SyncReport:
+        """`index_documents` in a worker thread."""
+        return await asyncio.to_thread(self.index_documents, documents, agent_id, on_progress=on_progress)
+
+    async def async_sync(self, connector: BaseConnector, *, on_progress: Tell | None = None) -> SyncReport:
+        """`sync` in a worker thread."""
+        return await asyncio.to_thread(self.sync, connector, on_progress=on_progress)
+
+    async def adelete(self, doc_ids: str | Iterable[str] | None = None, **options: Any) -> SyncReport:  # noqa: ANN401
+        """`delete` in a worker thread."""
+        return await asyncio.to_thread(self.delete, doc_ids, **options)
+
+    async def aforget_agent(self, agent_id: str) -> SyncReport:
+        """`forget_agent` in a worker thread."""
+        return await asyncio.to_thread(self.forget_agent, agent_id)
+
+    async def aread(self, doc_id: str, chunk_id: int = 0, **options: Any) -> Passage:  # noqa: ANN401
+        """`read` in a worker thread."""
+        return await asyncio.to_thread(self.read, doc_id, chunk_id, **options)
+
+    def verify(self) -> VerifyReport:
+        """Compare both legs with the catalog, row by row; changes nothing."""
+        return verification.verify(self._store)
+
+    def repair(self) -> VerifyReport:
+        """Rebuild what differs from the catalog, without embedding anything; then verify."""
+        return verification.repair(self._store)

@@ -1,0 +1,103 @@
+"""Documents of any make as `SourceDocument`, checked before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from langchain_agentrag import metadata as codec
+from langchain_agentrag.errors import InvalidDocumentError
+from langchain_agentrag.records import SourceDocument
+from langchain_agentrag.scope import resolve_owner
+
+_CLAIM = "agent_id"
+
+
+def as_source_documents(documents: Iterable[Any], agent_id: str | None) -> Iterator[SourceDocument]:
+    """The documents in the engine's own form, in order.
+
+    A `SourceDocument`, a LangChain `Document`, a LlamaIndex node or a plain string will do. Without an id of its own a
+    document is addressed by what it holds, so indexing it twice changes nothing; the second of two equal documents in
+    one call gets an address of its own. A document whose metadata names an `agent_id` is private to that agent.
+
+    Args:
+        documents: What to index.
+        agent_id: Agent the call is bound to, or None.
+
+    Raises:
+        InvalidDocumentError: one of them cannot be stored; the message says which and why.
+        ScopeError: one of them claims another agent.
+    """
+    seen: Counter[str] = Counter()
+    for position, given in enumerate(documents):
+        try:
+            document = _converted(given, seen)
+            check_document(document)
+            owner = resolve_owner(agent_id, document.agent_id)
+            owner = resolve_owner(owner, document.metadata.get(_CLAIM))
+        except InvalidDocumentError as error:
+            raise InvalidDocumentError(f"Document at index {position}: {error}") from error
+        yield document if owner == document.agent_id else replace(document, agent_id=owner)
+
+
+def check_document(document: SourceDocument) -> None:
+    """Refuse what cannot be stored.
+
+    Raises:
+        InvalidDocumentError: the id or the text is no text, or holds a lone surrogate.
+    """
+    if not isinstance(document.doc_id, str) or not document.doc_id:
+        raise InvalidDocumentError(
+            f"doc_id must be a non-empty string, got {document.doc_id!r}: pass a stable id."
+        )
+    if not isinstance(document.text, str):
+        raise InvalidDocumentError(
+            f"the text must be a string, got {type(document.text).__name__}: decode or convert it first."
+        )
+    if not isinstance(document.metadata, Mapping):
+        raise InvalidDocumentError(
+            f"metadata must be a mapping, got {type(document.metadata).__name__}: pass a dict."
+        )
+    for name, value in (("doc_id", document.doc_id), ("text", document.text)):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidDocumentError(
+                f"the {name} holds a lone surrogate at character {error.start}, which no UTF-8 store can hold: "
+                "clean it with text.encode('utf-8', 'replace').decode('utf-8')."
+            ) from error
+
+
+def _converted(given: object, seen: Counter[str]) -> SourceDocument:
+    if isinstance(given, SourceDocument):
+        return given
+    if isinstance(given, str):
+        return SourceDocument(_content_id(given, {}, seen), given)
+    if hasattr(given, "page_content"):
+        metadata, text = getattr(given, "metadata", None) or {}, given.page_content
+        return SourceDocument(_own_id(getattr(given, "id", None), text, metadata, seen), text, dict(metadata))
+    if hasattr(given, "get_content") and hasattr(given, "node_id"):
+        metadata, text = getattr(given, "metadata", None) or {}, given.get_content()
+        return SourceDocument(_own_id(given.node_id, text, metadata, seen), text, dict(metadata))
+    raise InvalidDocumentError(
+        f"cannot index a {type(given).__name__}: "
+        "pass a LangChain Document, a LlamaIndex node, a SourceDocument or a str."
+    )
+
+
+def _own_id(given: object, text: object, metadata: Mapping[str, Any], seen: Counter[str]) -> str:
+    if given is not None:
+        return given if isinstance(given, str) else str(given)
+    return _content_id(text if isinstance(text, str) else repr(text), metadata, seen)
+
+
+def _content_id(text: str, metadata: Mapping[str, Any], seen: Counter[str]) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    digest.update(text.encode("utf-8", "surrogatepass"))
+    digest.update(codec.fingerprint(metadata).encode("utf-8", "surrogatepass"))
+    name = f"content-{digest.hexdigest()}"
+    seen[name] += 1
+    return name if seen[name] == 1 else f"{name}-{seen[name]}"

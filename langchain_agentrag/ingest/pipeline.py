@@ -1,0 +1,284 @@
+"""Documents to committed batches: chunk, analyse, embed what is new, write; the next batch is prepared meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from langchain_agentrag.analysis import Analyzer, Terms
+from langchain_agentrag.chunking import Chunking, chunk_document
+from langchain_agentrag.embedding import Embedder
+from langchain_agentrag.errors import StoreMismatchError
+from langchain_agentrag.index.batch import (
+    Batch,
+    Outcome,
+    PreparedChunk,
+    PreparedDocument,
+    document_signature,
+    embedding_hash,
+    embedding_text,
+)
+from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.index.reading import StoredDocument, find_document, known_vectors
+from langchain_agentrag.index.store import Store
+from langchain_agentrag.records import Chunk, Failure, Progress, SourceDocument, SyncReport
+
+_SECONDS_PER_BATCH = 4.0  # of embedding: what a kill may cost
+_SMALLEST, _LARGEST = 32, 1024  # chunks per batch
+_EMBED_AT_ONCE = 64  # vectors that are lost at most when the model fails in the middle of a batch
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A document that is cut and analysed but not embedded yet."""
+
+    document: SourceDocument
+    signature: bytes
+    chunks: list[Chunk]
+    terms: list[Terms]
+    source: str | None
+    item: str | None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What the next batch will hold, keyed so that a later document replaces an earlier one of the same address."""
+
+    drafts: dict[tuple[str | None, str], _Draft] = field(default_factory=dict)
+    removes: dict[tuple[str | None, str], None] = field(default_factory=dict)
+    versions: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    gone: list[tuple[str, str]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.drafts or self.removes or self.versions or self.gone)
+
+    @property
+    def addresses(self) -> set[tuple[str | None, str]]:
+        return {*self.drafts, *self.removes}
+
+
+class Pipeline:
+    """Writes documents in batches, each of them atomic. Use as a context manager: leaving it writes the rest.
+
+    Documents are cut, analysed and embedded in the caller's thread while the batch before is being written.
+
+    Args:
+        store: Where to write.
+        analyzer: The store's analyzer.
+        chunking: How texts are cut.
+        embedder: The store's model.
+        keep_vectors: Whether vectors of replaced or removed chunks stay in the cache.
+        on_progress: Called after every document and batch.
+        total: Number of items to expect, for progress.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        analyzer: Analyzer,
+        chunking: Chunking,
+        embedder: Callable[[], Embedder],
+        *,
+        keep_vectors: bool = True,
+        on_progress: Callable[[Progress], None] | None = None,
+        total: int | None = None,
+    ) -> None:
+        self._store, self._analyzer, self._chunking, self._embedder = store, analyzer, chunking, embedder
+        self._keep_vectors, self._on_progress, self._total = keep_vectors, on_progress, total
+        self._pending = _Pending()
+        self._waiting_chunks, self._batch_size = 0, _SMALLEST
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-writer")
+        self._running: Future[Outcome] | None = None
+        self._in_flight: set[tuple[str | None, str]] = set()
+        self._done, self._started = 0, time.monotonic()
+        self.report = SyncReport()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._flush()
+            self._wait()
+        finally:
+            self._writer.shutdown()
+            self.report += SyncReport(seconds=time.monotonic() - self._started)
+
+    # -- what goes in ---------------------------------------------------------------------------------------------
+
+    def put(self, document: SourceDocument, source: str | None = None, item: str | None = None) -> None:
+        """Add or replace a document; one without text is removed."""
+        address = (document.agent_id, document.doc_id)
+        known = self._known(document)
+        if source is not None and known is not None and known.source not in {None, source}:
+            self.fail(item or document.doc_id, _taken(document.doc_id, known))
+            return
+        signature = document_signature(document, self._chunking.fingerprint)
+        pending = address in self._in_flight or address in self._pending.addresses
+        if known is not None and known.signature == signature and not pending:
+            self.report += SyncReport(unchanged=1)
+            return
+        chunks = chunk_document(document, self._chunking)
+        if not chunks:
+            if known is None and not pending:
+                self.skip(item or document.doc_id, "it holds no text")
+            else:
+                self.remove(*address)
+            return
+        terms = [self._analyzer.analyze(chunk.text, chunk.context) for chunk in chunks]
+        self._pending.removes.pop(address, None)
+        self._pending.drafts[address] = _Draft(document, signature, chunks, terms, source, item)
+        self._waiting_chunks += len(chunks)
+        if self._waiting_chunks >= self._batch_size:
+            self._flush()
+
+    def remove(self, owner: str | None, doc_id: str) -> None:
+        """Remove a document."""
+        self._pending.drafts.pop((owner, doc_id), None)
+        self._pending.removes[owner, doc_id] = None
+        if len(self._pending.removes) >= _LARGEST:
+            self._flush()
+
+    def remember(self, source: str, item: str, version: str | None) -> None:
+        """Note the version of an item, together with the last of its documents."""
+        self._pending.versions[source, item] = version
+
+    def forget(self, source: str, item: str) -> None:
+        """An item is gone; its documents are removed separately."""
+        self._pending.gone.append((source, item))
+
+    def fail(self, key: str, reason: str) -> None:
+        """Report an item that could not be read."""
+        self.report += SyncReport(failed=(Failure(key, reason),))
+
+    def skip(self, key: str, reason: str) -> None:
+        """Report an item that is left out."""
+        self.report += SyncReport(skipped=(Failure(key, reason),))
+
+    def advance(self, item: str) -> None:
+        """Tell the caller that one more item is done."""
+        self._done += 1
+        self._tell(item)
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def _known(self, document: SourceDocument) -> StoredDocument | None:
+        return find_document(self._store.catalog.connection(), document.agent_id, document.doc_id)
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, _Pending()
+        self._waiting_chunks = 0
+        if not pending:
+            return
+        try:
+            vectors = self._vectors(list(pending.drafts.values()))
+        finally:
+            self._wait()
+        batch = Batch(
+            puts=[_prepared(draft, vectors[draft.document.agent_id]) for draft in pending.drafts.values()],
+            removes=list(pending.removes),
+            versions=pending.versions,
+            gone=pending.gone,
+            keep_vectors=self._keep_vectors,
+        )
+        self._in_flight = pending.addresses
+        self._running = self._writer.submit(self._write, batch)
+
+    def _write(self, batch: Batch) -> Outcome:
+        try:
+            return self._store.write(batch)
+        except BaseException:
+            # the model's work is paid for: the next attempt shall find it
+            for put in batch.puts:
+                self._store.remember_vectors(put.document.agent_id, {p.hash: p.vector for p in put.chunks})
+            raise
+
+    def _wait(self) -> None:
+        running, self._running = self._running, None
+        if running is None:
+            return
+        outcome = running.result()
+        self._in_flight = set()
+        self.report += SyncReport(
+            added=outcome.added, updated=outcome.updated, deleted=outcome.deleted, chunks=outcome.chunks
+        )
+        self._tell("")
+
+    def _tell(self, item: str) -> None:
+        if self._on_progress is not None:
+            self._on_progress(Progress(self._done, self._total, item, self.report.chunks))
+
+    # -- vectors --------------------------------------------------------------------------------------------------
+
+    def _vectors(self, drafts: list[_Draft]) -> dict[str | None, dict[bytes, Vectors]]:
+        """Owner → hash → vector for every chunk; the model sees only what no chunk of that owner has."""
+        texts: dict[str | None, dict[bytes, str]] = defaultdict(dict)
+        total = 0
+        for draft in drafts:
+            for chunk in draft.chunks:
+                text = embedding_text(chunk)
+                texts[draft.document.agent_id][embedding_hash(text)] = text
+                total += 1
+        vectors, embedded = {}, 0
+        for owner, wanted in texts.items():
+            known = known_vectors(self._store.catalog.connection(), owner, list(wanted))
+            missing = {key: text for key, text in wanted.items() if key not in known}
+            vectors[owner] = {**known, **self._embed(owner, missing)}
+            embedded += len(missing)
+        self.report += SyncReport(embedded=embedded, reused=total - embedded)
+        return vectors
+
+    def _embed(self, owner: str | None, texts: dict[bytes, str]) -> dict[bytes, Vectors]:
+        if not texts:
+            return {}
+        model, started = self._embedder(), time.monotonic()
+        keys = list(texts)
+        done: dict[bytes, Vectors] = {}
+        try:
+            for start in range(0, len(keys), _EMBED_AT_ONCE):
+                part = keys[start : start + _EMBED_AT_ONCE]
+                found = model.embed_documents([texts[key] for key in part])
+                self._check_dimension(found.shape[1])
+                done.update(zip(part, found, strict=True))
+        except BaseException:
+            self._store.remember_vectors(owner, done)
+            raise
+        self.report += SyncReport(truncated=model.count_truncated(list(texts.values())))
+        rate = len(texts) / max(time.monotonic() - started, 1e-6)
+        self._batch_size = int(np.clip(rate * _SECONDS_PER_BATCH, _SMALLEST, _LARGEST))
+        return done
+
+    def _check_dimension(self, dimension: int) -> None:
+        known = self._store.dimension
+        if known is None:
+            self._store.dimension = dimension
+        elif known != dimension:
+            raise StoreMismatchError(
+                f"Cannot add vectors of {dimension} dimensions to a store of {known}: one store holds one embedding "
+                "model. Open it with the model it was built with, or index into a new folder."
+            )
+
+
+def _prepared(draft: _Draft, vectors: dict[bytes, Vectors]) -> PreparedDocument:
+    chunks = []
+    for chunk, terms in zip(draft.chunks, draft.terms, strict=True):
+        key = embedding_hash(embedding_text(chunk))
+        chunks.append(PreparedChunk(chunk, key, terms, vectors[key]))
+    return PreparedDocument(draft.document, draft.signature, chunks, draft.source, draft.item)
+
+
+def _taken(doc_id: str, known: StoredDocument) -> str:
+    return (
+        f"its doc_id {doc_id!r} already belongs to the source {known.source!r}: "
+        "give one of the two connectors another name"
+    )

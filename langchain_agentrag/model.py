@@ -1,0 +1,144 @@
+"""The embedding model of a store: resolved when first needed, held to what the store promises."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from langchain_agentrag.embedding import Embedder, background_cosine, resolve_embedder
+from langchain_agentrag.errors import EmbeddingError, StoreMismatchError, UsageError
+from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.index.store import Store
+from langchain_agentrag.search.request import SearchRequest
+
+logger = logging.getLogger(__name__)
+
+
+class Model:
+    """The store's embedder and what is known of it.
+
+    Args:
+        store: The store.
+        spec: What the caller gave as `embeddings`; None means what the store was built with.
+        timeout: Seconds a query may take to embed, or None.
+
+    Raises:
+        StoreMismatchError: the store was built with another model.
+    """
+
+    def __init__(self, store: Store, spec: Any, timeout: float | None) -> None:  # noqa: ANN401
+        self._store, self._spec, self._timeout = store, spec, timeout
+        self._guard = threading.RLock()
+        self._embedder: Embedder | None = None
+        self._background: float | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        if spec is not None and store.catalog.manifest().get("embedding"):
+            self._resolve()  # a wrong model shall be refused at open, not at the first search
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder, checked against the store.
+
+        Raises:
+            StoreMismatchError: the store was built with another model.
+            EmbeddingError: there is no model to take.
+        """
+        with self._guard:
+            return self._embedder or self._resolve()
+
+    def with_vector(self, request: SearchRequest) -> SearchRequest:
+        """The request with its query embedded; a failing model is noted in it, not raised."""
+        if not request.asks_vectors:
+            return request
+        try:
+            return self._filled(request, self._embed(request.query))
+        except EmbeddingError as error:
+            return self._without(request, error)
+
+    async def awith_vector(self, request: SearchRequest) -> SearchRequest:
+        """`with_vector` through the model's own async method."""
+        if not request.asks_vectors:
+            return request
+        try:
+            model = await asyncio.to_thread(lambda: self.embedder)
+            async with asyncio.timeout(self._timeout):
+                vector = await model.aembed_query(request.query)
+            return await asyncio.to_thread(self._filled, request, vector)
+        except TimeoutError:
+            return self._without(request, EmbeddingError(f"timeout after {self._timeout:g} s"))
+        except EmbeddingError as error:
+            return self._without(request, error)
+
+    def _embed(self, query: str) -> Vectors:
+        model = self.embedder
+        if self._timeout is None:
+            return model.embed_query(query)
+        with self._guard:
+            self._pool = self._pool or ThreadPoolExecutor(thread_name_prefix="agentrag-embed")
+        try:
+            return self._pool.submit(model.embed_query, query).result(self._timeout)
+        except TimeoutError:
+            raise EmbeddingError(f"timeout after {self._timeout:g} s") from None
+
+    def _filled(self, request: SearchRequest, vector: Vectors) -> SearchRequest:
+        known = self._store.dimension
+        if known is not None and len(vector) != known:
+            raise EmbeddingError(
+                f"The model embedded the query in {len(vector)} dimensions, the store holds {known}: "
+                "open the store with the model it was built with."
+            )
+        return replace(request, vector=vector, background=self.background())
+
+    @staticmethod
+    def _without(request: SearchRequest, error: EmbeddingError) -> SearchRequest:
+        logger.warning("searching without the vector leg: %s", error)
+        return replace(request, troubles=(*request.troubles, f"vector: {error}"))
+
+    def background(self) -> float:
+        """Mean cosine of unrelated texts, measured once per store and kept in its manifest."""
+        with self._guard:
+            if self._background is None:
+                known = self._store.catalog.manifest().get("background")
+                self._background = self._measure() if known is None else float(known)
+            return self._background
+
+    def _measure(self) -> float:
+        try:
+            mean, deviation = background_cosine(self.embedder)
+        except (
+            EmbeddingError
+        ) as error:  # a model that only knows given texts: its cosines are taken as they are
+            logger.warning("the model's background similarity could not be measured, 0 is assumed: %s", error)
+            mean, deviation = 0.0, 0.0
+        self._store.catalog.promise(background=mean, background_deviation=deviation)
+        return mean
+
+    def _resolve(self) -> Embedder:
+        promised = self._store.catalog.manifest().get("embedding")
+        spec = self._spec
+        if spec is None and promised is not None:
+            spec = promised["spec"]
+            if spec is None:
+                raise UsageError(
+                    f"The store {self._store.folder} was built with the embedding object {promised['name']!r}, which "
+                    "cannot be made from a name: pass the same object as embeddings=…"
+                )
+        model = resolve_embedder(spec)
+        if promised is None:
+            named = str(spec) if isinstance(spec, str | Path) else None if spec is not None else "local"
+            self._store.catalog.promise(
+                embedding={"name": model.name, "fingerprint": model.fingerprint, "spec": named}
+            )
+        elif promised["fingerprint"] != model.fingerprint:
+            raise StoreMismatchError(
+                f"The store {self._store.folder} was built with the embedding model {promised['name']!r} "
+                f"({promised['fingerprint']}), not {model.name!r} ({model.fingerprint}): vectors of two models cannot "
+                "be compared. Open it with the model it was built with, or index into a new folder."
+            )
+        self._embedder = model
+        return model

@@ -1,0 +1,150 @@
+"""Candidates of both legs: rows worth scoring, found through the store's indexes within one scope."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from langchain_agentrag.analysis import FIELDS
+from langchain_agentrag.bm25 import FieldStats, Scorer, idf
+from langchain_agentrag.errors import StoreError
+from langchain_agentrag.filters import Filter
+from langchain_agentrag.index.catalog import PartitionRow
+from langchain_agentrag.index.exact import normalised, read_vectors, top_rows
+from langchain_agentrag.index.protocol import Rows, Vectors
+from langchain_agentrag.index.store import Store
+from langchain_agentrag.search.planner import keyword_fetch, plan_vectors
+
+logger = logging.getLogger(__name__)
+
+_WIDER = 4  # factor by which an approximate search that found too little is widened
+_WIDEST = 8_192  # neighbours beyond which an exact scan is quicker
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordQuery:
+    """A query weighed by what is in scope: the scorer of single rows, and term weights to find them by."""
+
+    scorer: Scorer
+    weights: Mapping[str, Mapping[str, float]]
+
+
+def keyword_query(
+    store: Store, partitions: Sequence[PartitionRow], query: Mapping[str, Mapping[str, float]]
+) -> KeywordQuery:
+    """BM25 over everything in scope and nothing else: counts are summed over the scope's partitions."""
+    stats = {
+        name: FieldStats(
+            docs=sum(partition.chunks for partition in partitions),
+            tokens=sum(partition.tokens[place] for partition in partitions if partition.tokens),
+        )
+        for place, name in enumerate(FIELDS)
+    }
+    totals: dict[str, dict[str, int]] = {field: dict.fromkeys(terms, 0) for field, terms in query.items()}
+    for partition in partitions:
+        for field, counts in store.keywords(partition).doc_freqs(query).items():
+            for term, count in counts.items():
+                totals[field][term] += count
+    weights = {
+        field: {term: weight * idf(stats[field].docs, totals[field][term]) for term, weight in terms.items()}
+        for field, terms in query.items()
+    }
+    return KeywordQuery(Scorer(query, stats, totals), weights)
+
+
+def keyword_rows(
+    store: Store,
+    partitions: Sequence[PartitionRow],
+    query: KeywordQuery,
+    wanted: int,
+    condition: Filter | None,
+) -> list[int]:
+    """Rows that share a term with the query, the best `wanted` of each partition at least."""
+    rows: list[int] = []
+    for partition in partitions:
+        rows += _keyword_rows(store, partition, query.weights, wanted, condition)
+    return rows
+
+
+def _keyword_rows(
+    store: Store,
+    partition: PartitionRow,
+    weighted: Mapping[str, Mapping[str, float]],
+    wanted: int,
+    condition: Filter | None,
+) -> list[int]:
+    leg = store.keywords(partition)
+    if condition is None:
+        return [row for row, _ in leg.candidates(weighted, wanted)]
+    allowed = store.cache(partition).select(partition, condition)
+    fetch = keyword_fetch(chunks=partition.chunks, matching=len(allowed), wanted=wanted)
+    if fetch is not None:
+        found = [row for row, _ in leg.candidates(weighted, fetch)]
+        kept = _members(found, allowed)
+        if len(kept) >= wanted or len(found) < fetch:
+            return kept
+    return [row for row, _ in leg.candidates(weighted, wanted, allowed)]
+
+
+def vector_rows(
+    store: Store, partitions: Sequence[PartitionRow], vector: Vectors, wanted: int, condition: Filter | None
+) -> tuple[list[int], list[str]]:
+    """Rows nearest to the query, the best `wanted` of each partition at least, and what went wrong on the way."""
+    rows: list[int] = []
+    troubles: list[str] = []
+    for partition in partitions:
+        cache = store.cache(partition)
+        small = partition.chunks <= store.exact_limit or not partition.in_chroma
+        allowed = None if small else cache.select(partition, condition)
+        plan = plan_vectors(
+            chunks=partition.chunks,
+            in_chroma=partition.in_chroma,
+            exact_limit=store.exact_limit,
+            matching=None if condition is None or allowed is None else len(allowed),
+            wanted=wanted,
+        )
+        if allowed is None or plan.how == "exact":
+            rows += cache.nearest(partition, vector, wanted, condition)
+        elif plan.how == "selected":
+            rows += _scan(store, allowed, vector, wanted)
+        else:
+            try:
+                rows += _approximate(store, partition, vector, wanted, plan.fetch, allowed)
+            except StoreError as error:
+                logger.warning("scoring %d vectors exactly instead: %s", len(allowed), error)
+                troubles.append(f"scored exactly, the approximate index failed ({error})")
+                rows += cache.nearest(partition, vector, wanted, condition)
+    return rows, troubles
+
+
+def _approximate(
+    store: Store, partition: PartitionRow, vector: Vectors, wanted: int, fetch: int, allowed: Rows
+) -> list[int]:
+    leg = store.vectors(partition)
+    unseen = _scan(store, store.unseen(allowed), vector, wanted)
+    while True:
+        kept = _members([row for row, _ in leg.nearest(vector, fetch)], allowed)
+        if len(kept) + len(unseen) >= min(wanted, len(allowed)):
+            return kept + unseen
+        if fetch >= min(_WIDEST, partition.chunks):
+            return _scan(store, allowed, vector, wanted)
+        fetch = min(fetch * _WIDER, _WIDEST)
+
+
+def _scan(store: Store, rows: Rows, vector: Vectors, wanted: int) -> list[int]:
+    if not len(rows):
+        return []
+    found, vectors = read_vectors(store.catalog.connection(), rows)
+    return top_rows(found, normalised(vectors), vector, wanted)
+
+
+def _members(rows: Sequence[int], allowed: Rows) -> list[int]:
+    """Those of the rows that are in the ascending array."""
+    if not len(rows) or not len(allowed):
+        return []
+    asked = np.array(rows, dtype=np.int64)
+    places = np.minimum(np.searchsorted(allowed, asked), len(allowed) - 1)
+    return [int(row) for row in asked[allowed[places] == asked]]

@@ -1,0 +1,232 @@
+"""One search: candidates of both legs, exact scores for all of them, fusion, the best k with their reasons."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from langchain_agentrag import metadata as codec
+from langchain_agentrag.analysis import FIELDS, Analyzer
+from langchain_agentrag.errors import RetrievalError, StoreError
+from langchain_agentrag.fusion import calibrate_bm25, calibrate_cosine, fuse
+from langchain_agentrag.index.batch import count_terms
+from langchain_agentrag.index.catalog import PartitionRow
+from langchain_agentrag.index.exact import cosines, unpack_vectors
+from langchain_agentrag.index.reading import (
+    ScoringRow,
+    parse_lengths,
+    parse_locator,
+    scoring_rows,
+    stored_rows,
+)
+from langchain_agentrag.index.store import Store
+from langchain_agentrag.records import Explanation, Hit, Hits, LegEvidence
+from langchain_agentrag.scope import Scope
+from langchain_agentrag.search.candidates import KeywordQuery, keyword_query, keyword_rows, vector_rows
+from langchain_agentrag.search.planner import candidates_wanted
+from langchain_agentrag.search.request import SearchRequest
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 4  # a search is repeated when a write changed what it was looking at
+
+
+@dataclass(slots=True)
+class _Leg:
+    """Evidence of one leg: raw and calibrated score of each row, and the leg's own ranking."""
+
+    raw: dict[int, float]
+    score: dict[int, float]
+    ranking: list[int]
+
+    def evidence(self, row: int, ranks: Mapping[int, int]) -> LegEvidence | None:
+        if row not in self.raw:
+            return None
+        return LegEvidence(rank=ranks.get(row), raw=self.raw[row], score=self.score[row])
+
+
+_SILENT = _Leg({}, {}, [])
+
+
+class Searcher:
+    """Searches a store.
+
+    Args:
+        store: The store.
+        analyzer: The analyzer it was built with.
+    """
+
+    def __init__(self, store: Store, analyzer: Analyzer) -> None:
+        self._store, self._analyzer = store, analyzer
+
+    def has_chunks(self, scope: Scope) -> bool:
+        """Whether there is anything to search in a scope."""
+        return bool(self._partitions(scope))
+
+    def search(self, request: SearchRequest) -> Hits:
+        """The best k chunks in scope, best first; ties in document order.
+
+        Raises:
+            RetrievalError: every leg that was asked for failed.
+        """
+        self._store.check_open()
+        for attempt in range(_ATTEMPTS):
+            partitions = self._partitions(request.scope)
+            hits = self._attempt(request, partitions)
+            if attempt == _ATTEMPTS - 1 or self._generations(partitions) == self._generations(
+                self._partitions(request.scope)
+            ):
+                return hits
+        raise AssertionError  # the loop returns
+
+    def _partitions(self, scope: Scope) -> list[PartitionRow]:
+        found = (self._store.catalog.partition(owner) for owner in scope.owners)
+        return [partition for partition in found if partition is not None and partition.chunks]
+
+    @staticmethod
+    def _generations(partitions: Sequence[PartitionRow]) -> list[tuple[int, int]]:
+        return [(partition.id, partition.generation) for partition in partitions]
+
+    def _attempt(self, request: SearchRequest, partitions: list[PartitionRow]) -> Hits:
+        troubles = list(request.troubles)
+        wanted = candidates_wanted(request.k, sum(partition.chunks for partition in partitions))
+        words, word_rows = self._ask_keywords(request, partitions, wanted, troubles)
+        near_rows = self._ask_vectors(request, partitions, wanted, troubles)
+        if words is None and near_rows is None:
+            raise RetrievalError(
+                f"Cannot search for {request.query[:80]!r}: no leg could answer ({'; '.join(troubles)}). "
+                "Run verify() to see what is broken, and repair() to rebuild it."
+            )
+        rows = list(dict.fromkeys([*word_rows, *(near_rows or [])]))
+        with self._store.catalog.snapshot() as connection:
+            live = {row.row: row for row in scoring_rows(connection, rows)}
+            keyword = _SILENT if words is None else _score_words(words, live, wanted)
+            vector = _SILENT if near_rows is None else _score_vectors(request, live, wanted)
+            fused = _fuse(request, vector, keyword, live)
+            best = sorted(fused, key=lambda row: (-fused[row], live[row].document, live[row].ordinal))[
+                : request.k
+            ]
+            hits = self._show(connection, request, best, fused, vector, keyword)
+        return Hits(hits, query=request.query, mode=request.mode, degraded=tuple(troubles))
+
+    # -- the legs -------------------------------------------------------------------------------------------------
+
+    def _ask_keywords(
+        self, request: SearchRequest, partitions: list[PartitionRow], wanted: int, troubles: list[str]
+    ) -> tuple[KeywordQuery | None, list[int]]:
+        if not request.asks_keywords:
+            return None, []
+        try:
+            query = keyword_query(self._store, partitions, self._analyzer.analyze_query(request.query))
+            return query, keyword_rows(self._store, partitions, query, wanted, request.condition)
+        except (StoreError, OSError, ValueError) as error:
+            logger.warning("the keyword leg failed: %s", error)
+            troubles.append(f"keyword: {error}")
+            return None, []
+
+    def _ask_vectors(
+        self, request: SearchRequest, partitions: list[PartitionRow], wanted: int, troubles: list[str]
+    ) -> list[int] | None:
+        if request.vector is None:
+            return None
+        try:
+            rows, notes = vector_rows(self._store, partitions, request.vector, wanted, request.condition)
+        except (StoreError, OSError, ValueError) as error:
+            logger.warning("the vector leg failed: %s", error)
+            troubles.append(f"vector: {error}")
+            return None
+        troubles.extend(f"vector: {note}" for note in notes)
+        return rows
+
+    # -- the answer -----------------------------------------------------------------------------------------------
+
+    def _show(
+        self,
+        connection: sqlite3.Connection,
+        request: SearchRequest,
+        best: Sequence[int],
+        fused: Mapping[int, float],
+        vector: _Leg,
+        keyword: _Leg,
+    ) -> list[Hit]:
+        stored = stored_rows(connection, best)
+        vector_ranks = {row: rank for rank, row in enumerate(vector.ranking, 1)}
+        keyword_ranks = {row: rank for rank, row in enumerate(keyword.ranking, 1)}
+        terms = {term for weights in self._analyzer.analyze_query(request.query).values() for term in weights}
+        hits = []
+        for row in best:
+            shown = stored[row]
+            if not request.scope.admits(
+                shown.owner
+            ):  # the second lock; the first is which partitions were asked
+                logger.error(
+                    "a row outside the scope reached the end of a search and was dropped; run verify()"
+                )
+                continue
+            evidence = keyword.evidence(row, keyword_ranks)
+            spans = self._analyzer.match_spans(shown.text, terms) if evidence else []
+            why = Explanation(
+                vector=vector.evidence(row, vector_ranks),
+                keyword=evidence,
+                matched=tuple(dict.fromkeys(shown.text[start:stop] for start, stop in spans)),
+                highlights=tuple(spans),
+                fusion=request.fusion if request.mode == "hybrid" else request.mode,
+                weights=request.weights,
+            )
+            hits.append(
+                Hit(
+                    doc_id=shown.doc_id,
+                    chunk_id=shown.ordinal,
+                    text=shown.text,
+                    score=fused[row],
+                    metadata=codec.decode(shown.metadata),
+                    agent_id=shown.owner,
+                    start=shown.start,
+                    end=shown.stop,
+                    context=shown.context,
+                    locator=parse_locator(shown.locator),
+                    explanation=why,
+                )
+            )
+        return hits
+
+
+def _score_words(query: KeywordQuery, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
+    raw = {}
+    for row, stored in live.items():
+        lengths = dict(zip(FIELDS, parse_lengths(stored.lengths), strict=True))
+        value = query.scorer.score(count_terms(stored.terms, query.weights), lengths).value
+        if value > 0:
+            raw[row] = value
+    score = {row: calibrate_bm25(value, query.scorer.maximum) for row, value in raw.items()}
+    return _Leg(raw, score, _ranked(raw, live, wanted))
+
+
+def _score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
+    if not live or request.vector is None:
+        return _Leg({}, {}, [])
+    measured = cosines(unpack_vectors([row.vector for row in live.values()]), request.vector)
+    raw = dict(zip(live, measured.tolist(), strict=True))
+    score = {row: calibrate_cosine(value, request.background) for row, value in raw.items()}
+    return _Leg(raw, score, _ranked(raw, live, wanted))
+
+
+def _ranked(raw: Mapping[int, float], live: Mapping[int, ScoringRow], wanted: int) -> list[int]:
+    return sorted(raw, key=lambda row: (-raw[row], live[row].document, live[row].ordinal))[:wanted]
+
+
+def _fuse(
+    request: SearchRequest, vector: _Leg, keyword: _Leg, live: Mapping[int, ScoringRow]
+) -> dict[int, float]:
+    if request.mode == "vector":
+        return {row: vector.score[row] for row in vector.ranking}
+    if request.mode == "keyword":
+        return {row: keyword.score[row] for row in keyword.ranking}
+    if request.fusion == "convex":  # every candidate has been scored by both legs: no need to cut the lists
+        lists = [[(row, leg.score[row]) for row in leg.score] for leg in (vector, keyword)]
+    else:
+        lists = [[(row, leg.score[row]) for row in leg.ranking] for leg in (vector, keyword)]
+    fused = fuse(request.fusion, lists, request.weights)
+    return {row: fused[row] for row in live if row in fused}
