@@ -2,14 +2,14 @@
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
 from langchain_agentrag.cli import render
-from langchain_agentrag.cli.documents import hits_document
+from langchain_agentrag.cli.documents import hits_document, plain
 from langchain_agentrag.cli.session import (
     DEFAULT_STORE,
     INTERRUPTED,
@@ -25,6 +25,9 @@ from langchain_agentrag.cli.session import (
 )
 from langchain_agentrag.cli.snippets import printable
 from langchain_agentrag.records import SyncReport
+
+if TYPE_CHECKING:
+    from langchain_agentrag.index.verify import VerifyReport
 
 app = typer.Typer(
     help="Hybrid search for AI agents over files and memories, in Chinese and English.",
@@ -187,9 +190,7 @@ def verify(*, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> N
     """Check that both indexes hold exactly what the catalog says; exit code 1 if not."""
     with open_existing(store) as indexer:
         report = indexer.verify()
-    answer(render.facts_table(report), report, as_json=json)
-    if not report.ok:
-        raise typer.Exit(1)
+    _say_sound(report, as_json=json)
 
 
 @app.command()
@@ -198,6 +199,11 @@ def repair(*, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> N
     """Rebuild what differs from the catalog; nothing is embedded again."""
     with open_existing(store) as indexer:
         report = indexer.repair()
-    answer(render.facts_table(report), report, as_json=json)
+    _say_sound(report, as_json=json)
+
+
+def _say_sound(report: "VerifyReport", *, as_json: bool) -> None:
+    """The findings; exit code 1 when the store is not sound."""
+    answer(render.verdict_view(report), {"ok": report.ok, **plain(report)}, as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)

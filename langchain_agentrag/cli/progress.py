@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bar,
 )
 from rich.text import Text
 
@@ -23,20 +25,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from langchain_agentrag.records import Progress
+
 _ITEM_CELLS = 36
-
-
-class Step(Protocol):
-    """What a running write reports."""
-
-    @property
-    def done(self) -> int: ...  # noqa: D102
-    @property
-    def total(self) -> int | None: ...  # noqa: D102
-    @property
-    def item(self) -> str: ...  # noqa: D102
-    @property
-    def chunks(self) -> int: ...  # noqa: D102
 
 
 class _Rate(TextColumn):
@@ -50,7 +41,7 @@ class _Rate(TextColumn):
 
 
 @contextlib.contextmanager
-def progress_bar(console: Console, title: str) -> Iterator[Callable[[Step], None] | None]:
+def progress_bar(console: Console, title: str) -> Iterator[Callable[[Progress], None] | None]:
     """A callback that moves a bar, or None when nobody watches."""
     if not console.is_terminal:
         yield None
@@ -58,16 +49,14 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[Step], None
     columns = (
         TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _Rate(),
         TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-        TextColumn("{task.fields[item]}", style="dim"),
+        TextColumn("{task.fields[item]}", style="dim", markup=False),
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=60) as progress:
+    with Bar(*columns, console=console, transient=True, speed_estimate_period=60) as progress:
         task = progress.add_task(title, total=None, item="")
 
-        def moved(step: Step) -> None:
+        def moved(step: Progress) -> None:
             item = printable(step.item).replace("\n", " ")
             shown = item if len(item) <= _ITEM_CELLS else "…" + item[1 - _ITEM_CELLS :]
-            progress.update(
-                task, completed=step.done, total=step.total, item=Text(shown).plain.replace("[", r"\[")
-            )
+            progress.update(task, completed=step.done, total=step.total, item=shown)
 
         yield moved

@@ -17,11 +17,13 @@ from langchain_agentrag.cli.snippets import printable, snippet
 from langchain_agentrag.cli.wrapping import Flow
 
 if TYPE_CHECKING:
+    from langchain_agentrag.index.verify import VerifyReport
     from langchain_agentrag.records import Failure, Hit, Hits, LegEvidence, Passage, SyncReport
 
 BAR_CELLS = 10
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _MOST_FAILURES = 20
+_KILO = 1000
 _SAFE_WORD = re.compile(r"[\w@%+=:,./-]+")
 
 # Place names, in the order in which a reader narrows down, with how each is spoken.
@@ -193,8 +195,35 @@ def facts_table(record: object) -> Table:
     table.add_column(overflow="fold")
     assert dataclasses.is_dataclass(record)  # noqa: S101  (only records come here)
     for field in dataclasses.fields(record):
-        table.add_row(field.name.replace("_", " "), Text(printable(_value(getattr(record, field.name)))))
+        value = getattr(record, field.name)
+        shown = size(value) if field.name.startswith("bytes") else _value(value)
+        table.add_row(field.name.replace("_", " "), Text(printable(shown)))
     return table
+
+
+def verdict_view(report: VerifyReport) -> Group:
+    """What a check of the store found."""
+    checked = f"{report.documents:,} documents in {report.chunks:,} chunks, {report.partitions:,} partitions"
+    if report.ok:
+        return Group(
+            Text.assemble(("Sound. ", "bold green"), f"Both legs hold what the catalog says: {checked}.")
+        )
+    count = len(report.problems)
+    lines = [
+        Text(
+            f"{count} problem{'s' if count > 1 else ''} in {checked}; `agentrag repair` mends them.",
+            "bold red",
+        )
+    ]
+    return Group(*lines, *(Text(f"- {printable(problem)}") for problem in report.problems))
+
+
+def size(count: int) -> str:
+    """A number of bytes in words."""
+    amount, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
+    while amount >= _KILO and len(units) > 1:
+        amount, _ = amount / _KILO, units.pop(0)
+    return f"{amount:,.0f} {units[0]}" if units[0] == "bytes" else f"{amount:,.1f} {units[0]}"
 
 
 def _value(value: object) -> str:

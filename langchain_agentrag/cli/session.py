@@ -110,10 +110,15 @@ def open_existing(store: Path) -> "DualIndexer":
     """
     from langchain_agentrag.indexer import DualIndexer
 
-    if not store.exists():
+    if not _holds_something(store):
         msg = f"There is no store at {store}: make one with `agentrag index PATH`, or name it with --store."
         raise NotAStoreError(msg)
     return DualIndexer(store)
+
+
+def _holds_something(folder: Path) -> bool:
+    """Whether there is anything in the folder: the engine then says what is wrong with it."""
+    return folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
 
 
 def parsed_filter(text: str | None) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.records import Progress
 
 K = 3
 """Passages per question: few enough that being among them means something."""
@@ -99,7 +100,7 @@ def tell(
     folder: Path,
     *,
     has_meaning: bool,
-    on_progress: Callable[..., None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> Iterator[Scene]:
     """The scenes, one after the other, each computed when it is asked for.
 

@@ -1,0 +1,51 @@
+"""The names the package promises. Adding one is a decision; taking one away breaks somebody."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import langchain_agentrag
+
+PROMISED = [
+    "AgentView",
+    "Analyzer",
+    "BaseConnector",
+    "Chunking",
+    "DualIndexer",
+    "FileSystemConnector",
+    "HashingEmbeddings",
+    "Hit",
+    "Hits",
+    "HybridRetriever",
+    "SourceDocument",
+]
+
+
+def test_public_names_are_pinned():
+    assert langchain_agentrag.__all__ == PROMISED
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_public_name_loads_and_is_documented(name: str):
+    thing = getattr(langchain_agentrag, name)
+    assert thing.__doc__
+    assert name in dir(langchain_agentrag)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="Nonsense"):
+        _ = langchain_agentrag.Nonsense
+
+
+def test_version_is_the_packages():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    assert langchain_agentrag.__version__ == project["version"]
+
+
+def test_types_are_shipped():
+    assert Path(langchain_agentrag.__file__).with_name("py.typed").exists()
