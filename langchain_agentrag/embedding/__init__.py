@@ -1,0 +1,29 @@
+"""Embedding models behind one face: prefixes, batches, checks, truncation, fingerprint.
+
+::
+
+    embedder = resolve_embedder("BAAI/bge-small-zh-v1.5")     # or an embeddings object, "local", "hash"
+    vectors = embedder.embed_documents(["第一段", "second"])   # float32, one row per text
+    vector = embedder.embed_query("怎么退款")
+
+Modules: `embedder` checks what goes in and comes out, `backends` wraps one kind of model each, `resolve`
+picks the backend, `prefixes` knows the model families, `hashing` needs no model at all, `background` measures
+unrelated text.
+"""
+
+from langchain_agentrag.embedding.background import background_cosine
+from langchain_agentrag.embedding.embedder import Backend, Embedder
+from langchain_agentrag.embedding.hashing import HashingEmbeddings
+from langchain_agentrag.embedding.prefixes import Prefixes, prefixes_for
+from langchain_agentrag.embedding.resolve import EmbedderSpec, resolve_embedder
+
+__all__ = [
+    "Backend",
+    "Embedder",
+    "EmbedderSpec",
+    "HashingEmbeddings",
+    "Prefixes",
+    "background_cosine",
+    "prefixes_for",
+    "resolve_embedder",
+]

@@ -1,0 +1,239 @@
+"""The one face of every embedding model: what goes in is checked, and so is what comes out."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from langchain_agentrag.errors import AgentRagError, EmbeddingError, InvalidDocumentError, InvalidQueryError
+from langchain_agentrag.metadata import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from langchain_agentrag.embedding.prefixes import Prefixes
+
+_PROBE = "dimension"
+
+
+class Backend(Protocol):
+    """One kind of embedding model. It may raise anything and return anything array-like; `Embedder` checks.
+
+    Attributes:
+        name: For people: "local:multilingual-e5-small".
+        identity: All that changes vectors except the prefixes, the same in every process, without secrets.
+        prefixes: What the model wants in front of queries and passages.
+        batch_size: Most texts in one call.
+    """
+
+    name: str
+    identity: str
+    prefixes: Prefixes
+    batch_size: int
+
+    def documents(self, texts: list[str], prefix: str) -> object:
+        """One vector per text, each text with the prefix in front."""
+
+    def query(self, text: str, prefix: str) -> object:
+        """Vector of a query with the prefix in front."""
+
+    async def aquery(self, text: str, prefix: str) -> object:
+        """The same without blocking the event loop."""
+
+    def count_truncated(self, texts: list[str], prefix: str) -> int:
+        """How many of the texts are longer than the model reads; 0 when that is unknown."""
+
+
+class Embedder:
+    """An embedding model with its prefixes, checked on both sides. Thread-safe when its backend is.
+
+    Texts must be strings; those of white space only never reach the model and get zero vectors. NUL
+    characters and lone surrogates, which break tokenizers and JSON, are replaced in what the model sees.
+    Vectors are returned as the model gives them, not scaled to length 1.
+
+    Attributes:
+        name: For people and messages.
+        fingerprint: Name, options and prefixes: two embedders with equal ones give the same vectors.
+        prefixes: What is put in front of queries and passages.
+    """
+
+    def __init__(self, backend: Backend, prefixes: Prefixes | None = None) -> None:
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._dimension: int | None = None
+        self.name = backend.name
+        self.prefixes = backend.prefixes if prefixes is None else prefixes
+        self.fingerprint = (
+            f"{backend.identity} query={self.prefixes.query!r} passage={self.prefixes.passage!r}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Embedder({self.fingerprint})"
+
+    @property
+    def backend(self) -> Backend:
+        """The model behind it."""
+        return self._backend
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors; asks the model once when nothing was embedded yet."""
+        if self._dimension is None:
+            self.embed_query(_PROBE)
+        return self._dimension or 0
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One float32 row per text, all finite; (0, d) without a call of the model for no texts.
+
+        Raises:
+            InvalidDocumentError: an item is not a string; the model saw none of them.
+            EmbeddingError: the model failed, or gave the wrong number, length or kind of vectors.
+        """
+        clean = [harmless(text) for text in _checked(texts)]
+        filled = [index for index, text in enumerate(clean) if text.strip()]
+        size = max(1, self._backend.batch_size)
+        blocks = [self._block(clean, filled[at : at + size]) for at in range(0, len(filled), size)]
+        if len(filled) == len(clean) and blocks:
+            return np.concatenate(blocks)
+        rows = np.zeros((len(clean), self.dimension if clean else self._dimension or 0), dtype=np.float32)
+        if blocks:
+            rows[filled] = np.concatenate(blocks)
+        return rows
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Vector of a query, float32, finite; the zero vector for white space.
+
+        Raises:
+            InvalidQueryError: the query is not a string.
+            EmbeddingError: the model failed or gave no usable vector.
+        """
+        query = self._query(text)
+        if query is None:
+            return np.zeros(self.dimension, dtype=np.float32)
+        with self._failures("a query"):
+            raw = self._backend.query(query, self.prefixes.query)
+        return self._vector(raw)
+
+    async def aembed_query(self, text: str) -> NDArray[np.float32]:
+        """`embed_query` without blocking: the model's own async method, else a worker thread."""
+        query = self._query(text)
+        zero = query is None
+        if zero and self._dimension is not None:
+            return np.zeros(self._dimension, dtype=np.float32)
+        with self._failures("a query"):
+            raw = await self._backend.aquery(_PROBE if query is None else query, self.prefixes.query)
+        vector = self._vector(raw)
+        return np.zeros_like(vector) if zero else vector
+
+    def count_truncated(self, texts: Sequence[str]) -> int:
+        """How many texts, with prefix, are longer than the model reads; 0 when that is unknown."""
+        clean = [harmless(text) for text in _checked(texts)]
+        with self._failures("a count of tokens"):
+            return self._backend.count_truncated(
+                [text for text in clean if text.strip()], self.prefixes.passage
+            )
+
+    def _query(self, text: object) -> str | None:
+        if not isinstance(text, str):
+            msg = f"A query must be a string, got {type(text).__name__} {shown(text)}: pass the text."
+            raise InvalidQueryError(msg)
+        clean = harmless(text)
+        return clean if clean.strip() else None
+
+    def _block(self, texts: list[str], indices: list[int]) -> NDArray[np.float32]:
+        with self._failures(f"texts {indices[0]} to {indices[-1]}"):
+            raw = self._backend.documents([texts[index] for index in indices], self.prefixes.passage)
+        return self._matrix(raw, [f"text {index}" for index in indices])
+
+    def _vector(self, raw: object) -> NDArray[np.float32]:
+        with self._failures("a query"):
+            row = raw if isinstance(raw, list | tuple | np.ndarray) else np.asarray(raw)
+            single = np.ndim(row) > 1 and len(row) == 1  # some answer one row per query
+        vector: NDArray[np.float32] = self._matrix(row if single else [row], ["the query"])[0]
+        return vector
+
+    def _matrix(self, raw: object, places: list[str]) -> NDArray[np.float32]:
+        """What the model answered, as float32 rows; refused when it is not one finite vector per place."""
+        with self._failures("its answer"):
+            rows = list(raw)  # type: ignore[call-overload]
+            if len(rows) != len(places):
+                msg = f"Expected {len(places)} vectors from {self.name}, got {len(rows)}."
+                raise EmbeddingError(msg)
+            vectors = [_numbers(row, place, self.name) for row, place in zip(rows, places, strict=True)]
+        with self._lock:
+            expected = self._dimension or len(vectors[0])
+            for vector, place in zip(vectors, places, strict=True):
+                if len(vector) != expected or not len(vector):
+                    msg = (
+                        f"Expected vectors of length {expected or 'at least 1'} from {self.name}, got "
+                        f"{len(vector)} for {place}: a model must keep one length."
+                    )
+                    raise EmbeddingError(msg)
+            self._dimension = expected
+        with np.errstate(over="ignore"):
+            matrix = np.asarray(vectors, dtype=np.float32)
+        bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+        if bad.size:
+            msg = (
+                f"Expected finite float32 numbers from {self.name}, got NaN, infinity or overflow for "
+                f"{places[int(bad[0])]}: check the model on that text."
+            )
+            raise EmbeddingError(msg)
+        return matrix
+
+    @contextmanager
+    def _failures(self, task: str) -> Iterator[None]:
+        """Errors of the model as our own, with the cause kept."""
+        try:
+            yield
+        except AgentRagError:
+            raise
+        except Exception as error:
+            msg = (
+                f"The embedding model {self.name} failed on {task}: "
+                f"{type(error).__name__}: {str(error)[:300]}. Try the model alone on the same text; nothing was stored."
+            )
+            raise EmbeddingError(msg) from error
+
+
+def harmless(text: str) -> str:
+    """The text as a model may see it: without NUL, where some stop reading, and without surrogates."""
+    if "\x00" in text:
+        text = text.replace("\x00", " ")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _checked(texts: object) -> list[str]:
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        msg = f"Texts must be a list of strings, got {type(texts).__name__} {shown(texts)}: pass [text]."
+        raise InvalidDocumentError(msg)
+    items = list(texts)
+    for index, text in enumerate(items):
+        if not isinstance(text, str):
+            msg = (
+                f"The text at index {index} is a {type(text).__name__} ({shown(text)}), not a string: "
+                "convert or drop it; nothing was embedded."
+            )
+            raise InvalidDocumentError(msg)
+    return items
+
+
+def _numbers(row: object, place: str, name: str) -> NDArray[np.float64]:
+    try:
+        vector = np.asarray(row)
+    except ValueError:  # ragged
+        vector = np.empty(0, dtype=object)
+    # Text that spells numbers would be converted without a word; booleans and complex numbers too.
+    if vector.dtype.kind not in "fiu" or vector.ndim != 1:
+        msg = f"Expected a list of numbers from {name}, got {type(row).__name__} {shown(row)} for {place}."
+        raise EmbeddingError(msg)
+    return vector.astype(np.float64, copy=False)
