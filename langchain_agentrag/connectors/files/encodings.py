@@ -33,7 +33,7 @@ _CERTAIN: Final = 0.65
 _BENEFIT: Final = 0.15
 """How much lower GB18030 may score when nothing else is plausible: rare names and characters need it."""
 _CHAOS, _COHERENCE = 0.05, 0.3
-"""What charset-normalizer must say of its guess: hardly any mess, and letters as frequent as in a language."""
+"""What charset-normalizer must say of its guess: hardly any mess, letters as frequent as in a language."""
 _DECLARED: Final = 0.2
 """What a file's own declaration of an encoding adds to its score."""
 
@@ -86,8 +86,8 @@ def decode(data: bytes) -> Decoded:
         if len(_CONTROLS.findall(data[:_SAMPLE].decode("latin-1"))) * 20 > len(data[:_SAMPLE]):
             raise NotIndexableError(_BINARY)
         msg = (
-            "its encoding cannot be told: no reading of the bytes as UTF-8, UTF-16, GB18030, Big5, Shift_JIS, "
-            "EUC-JP, EUC-KR or a Western code page gives sensible text. Save the file as UTF-8."
+            "its encoding cannot be told: no reading of the bytes as UTF-8, UTF-16, GB18030, Big5, "
+            "Shift_JIS, EUC-JP, EUC-KR or a Western code page gives sensible text. Save it as UTF-8."
         )
         raise UnreadableSourceError(msg)
     text = found.text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
