@@ -161,7 +161,7 @@ class _CodeReader(_Reader):
             self.outer.pop()
         defines = _DEFINES.match(body) is not None
         if defines:
-            self.outer.append((indent, body[:_MAX_LABEL].rstrip(" {:")))
+            self.outer.append((indent, body[:_MAX_LABEL].rstrip(" {:(")))
         if defines or len(self.outer) != before:
             self.structure.paths.append((start, tuple(label for _, label in self.outer[-_MAX_DEPTH:])))
 

@@ -92,13 +92,13 @@ def _parts(value: Foreign, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
     small: list[str] = []
     for key, member in members:
         shown = render({key: member}) if isinstance(value, dict) else render([member])
-        if len(shown) <= _PART:
-            small.append(shown)
-            continue
-        if small:
+        if small and len(shown) + sum(map(len, small)) > _PART:
             yield path, "\n".join(small)
             small = []
-        yield from _parts(member, (*path, str(key)))
+        if len(shown) > _PART:
+            yield from _parts(_opened(member), (*path, str(key)))
+        else:
+            small.append(shown)
     if small:
         yield path, "\n".join(small)
 
@@ -111,7 +111,7 @@ def render(value: Foreign, indent: str = "", depth: int = 0) -> str:
     if isinstance(value, dict) and value:
         return "\n".join(_entry(f"{indent}{key}:", member, indent, depth) for key, member in value.items())
     if isinstance(value, list) and value:
-        return "\n".join(_entry(f"{indent}-", member, indent, depth) for member in value)
+        return "\n".join(_item(member, indent, depth) for member in value)
     return indent + _scalar(value)
 
 
@@ -120,6 +120,11 @@ def _entry(label: str, member: Foreign, indent: str, depth: int) -> str:
     if isinstance(member, dict | list) and member:
         return f"{label}\n{render(member, indent + '  ', depth + 1)}"
     return f"{label} {_scalar(member)}".rstrip()
+
+
+def _item(member: Foreign, indent: str, depth: int) -> str:
+    """A list's member behind a dash, its first line on the same line."""
+    return f"{indent}- {render(member, indent + '  ', depth + 1).lstrip()}".rstrip()
 
 
 def _scalar(value: Foreign) -> str:

@@ -60,9 +60,7 @@ def _find_delimiter(text: str) -> str:
     return max(_DELIMITERS, key=lambda delimiter: (agreement(delimiter), -_DELIMITERS.index(delimiter)))
 
 
-def add_rows(
-    builder: TextBuilder, rows: Iterable[tuple[int, Sequence[str]]], sheet: str = "", **place: Foreign
-) -> list[str]:
+def add_rows(builder: TextBuilder, rows: Iterable[tuple[int, Sequence[str]]], sheet: str = "") -> list[str]:
     """Append numbered rows as sections, with a header's names before the values.
 
     Returns:
@@ -73,9 +71,11 @@ def add_rows(
     )
     first = next(filled, None)
     if first is None:
+        builder.add(sheet, {"sheet": sheet})
         return []
     second = next(filled, None)
     names = first[1] if second is not None and _is_header(first[1]) else []
+    place = {"sheet": sheet} if sheet else {}
     if sheet:
         builder.add(f"{sheet}\n{' | '.join(name for name in names if name)}", place, joinable=False)
     for number, row in (*(() if names else (first,)), *(() if second is None else (second,)), *filled):
@@ -124,8 +124,7 @@ def read_xlsx(data: bytes) -> Content:
         if hasattr(sheet, "reset_dimensions"):
             sheet.reset_dimensions()  # some programs write wrong ones, which would cut the sheet off
         rows = ((number, [_cell_text(value) for value in row]) for number, row in _values(sheet))
-        columns = add_rows(builder, rows, sheet=sheet.title, sheet_name=sheet.title)
-        del columns
+        add_rows(builder, rows, sheet=sheet.title)
     workbook.close()
     return builder.content(metadata={"sheets": sheets})
 

@@ -113,36 +113,41 @@ class _Walker:
         own = _read_spec(entries) if self.rules.ignore_files else None
         stack.append((iter(entries), prefix, specs if own is None else (_Spec(prefix, own), *specs)))
 
-    def _look(
-        self, entry: os.DirEntry[str], key: str, specs: tuple[_Spec, ...]
-    ) -> FoundFile | Gap | str | None:
-        """A file, a gap, "folder" for one to go into, or None for what is silently not asked for."""
-        try:
-            link = entry.is_symlink()
-            if link and not self.rules.follow_links:
-                broken = "" if Path(entry.path).exists() else "broken "
-                return Gap(key, f"{broken}link, not followed (follow_links=True follows it)", skipped=True)
-            status = entry.stat()
-        except FileNotFoundError:
-            return Gap(key, "broken link", skipped=True)
-        except OSError as error:
-            return Gap(key, f"cannot be looked at: {_reason(error)}", skipped=False)
+    def _look(self, entry: os.DirEntry[str], key: str, specs: tuple[_Spec, ...]) -> _Seen:
+        """What a name stands for."""
         if not self.rules.hidden and entry.name.startswith("."):
             return Gap(key, "hidden (hidden=True takes it)", skipped=True)
+        try:
+            status, link = entry.stat(follow_symlinks=self.rules.follow_links), entry.is_symlink()
+        except FileNotFoundError:
+            return Gap(key, "broken link, or deleted meanwhile", skipped=True)
+        except OSError as error:
+            return Gap(key, f"cannot be looked at: {_reason(error)}", skipped=False)
         folder = stat.S_ISDIR(status.st_mode)
         if self._left_out(key, specs, folder=folder):
             return Gap(key, "left out by exclude or an ignore file", skipped=True)
-        if folder:
-            if not self._first_visit(status):
-                return Gap(key, "folder that was visited already by another path", skipped=True)
+        if link and not self.rules.follow_links:
+            broken = "" if Path(entry.path).exists() else "broken "
+            return Gap(key, f"{broken}link, not followed (follow_links=True follows it)", skipped=True)
+        return (
+            self._look_into(key, status)
+            if folder
+            else self._look_at(Path(entry.path), key, status, link=link)
+        )
+
+    def _look_into(self, key: str, status: os.stat_result) -> _Seen:
+        if self._first_visit(status):
             return "folder"
+        return Gap(key, "folder that was visited already by another path", skipped=True)
+
+    def _look_at(self, path: Path, key: str, status: os.stat_result, *, link: bool) -> _Seen:
         if not any(_glob(pattern).fullmatch(key) for pattern in self.rules.globs):
             return None
         if not stat.S_ISREG(status.st_mode):
             return Gap(key, "not a regular file", skipped=True)
-        if link and Path(entry.path).resolve().is_relative_to(self.inside):
+        if link and path.resolve().is_relative_to(self.inside):
             return Gap(key, "link to a file of the same folder", skipped=True)
-        return FoundFile(key, Path(entry.path), status)
+        return FoundFile(key, path, status)
 
     def _left_out(self, key: str, specs: tuple[_Spec, ...], *, folder: bool) -> bool:
         names = (key, f"{key}/") if folder else (key,)
