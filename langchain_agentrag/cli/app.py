@@ -88,6 +88,9 @@ def index(
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", help="Leave these out; repeatable.")
     ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="First part of the document ids; default: the folder's name.")
+    ] = None,
     embeddings: Annotated[
         str | None,
         typer.Option(
@@ -107,7 +110,10 @@ def index(
     try:
         with DualIndexer(store, embeddings=embeddings) as indexer:
             for path in paths:
-                connector = FileSystemConnector(path, glob=glob, exclude=exclude, agent_id=agent)
+                left_out = [*(exclude or ()), *_store_inside(path, store)]
+                connector = FileSystemConnector(
+                    path, glob=glob or "**/*", exclude=left_out, agent_id=agent, name=name
+                )
                 with progress_bar(side_channel(), f"Indexing {path.name or path}") as moved:
                     report += indexer.sync(connector, on_progress=moved)
     except KeyboardInterrupt:
@@ -118,6 +124,12 @@ def index(
     answer(render.report_view(report), report, as_json=json)
     if report.failed and not (report.added or report.updated or report.unchanged):
         raise typer.Exit(1)
+
+
+def _store_inside(folder: Path, store: Path) -> list[str]:
+    """The store's own place, when it lies in the folder that is indexed: it must not index itself."""
+    folder, store = folder.resolve(), store.resolve()
+    return [store.relative_to(folder).as_posix()] if folder != store and store.is_relative_to(folder) else []
 
 
 @app.command()

@@ -46,7 +46,12 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
         msg = f"The demo starts from nothing, but {home} exists: name a folder that does not, or none."
         raise NotAStoreError(msg)
     folder = story.unpack(home.with_name(f"{home.name}_files"))
-    show = (lambda _view: None) if quiet else terminal().print
+    console = terminal()
+
+    def show(view: RenderableType) -> None:
+        if not quiet:
+            console.print(view)
+
     show(_opening(folder, embeddings))
     scenes = []
     with (
@@ -54,7 +59,11 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
         progress_bar(side_channel(), "Indexing") as moved,
     ):
         told = story.tell(
-            indexer, FileSystemConnector(folder), folder, has_meaning=embeddings != "hash", on_progress=moved
+            indexer,
+            FileSystemConnector(folder, name="workshop"),
+            folder,
+            has_meaning=embeddings != "hash",
+            on_progress=moved,
         )
         for number, scene in enumerate(told, start=1):
             scenes.append(scene)
@@ -94,7 +103,8 @@ def _question_view(question: story.Question) -> RenderableType:
     head = Text.assemble((f"{question.label}: ", "cyan"), (question.hits.query, "bold"))
     lines: list[RenderableType] = [head]
     for rank, hit in enumerate(question.hits[: story.SHOWN], start=1):
-        lines.append(Padding(_hit_view(rank, hit, answers=rank == question.rank), (0, 0, 0, 2)))
+        wanted = question.wanted if rank == question.rank else ""
+        lines.append(Padding(_hit_view(rank, hit, wanted), (0, 0, 0, 2)))
     if question.rank is None:
         lines.append(Text(f"  not among the first {story.K}", "dim"))
     elif question.rank > story.SHOWN:
@@ -102,15 +112,17 @@ def _question_view(question: story.Question) -> RenderableType:
     return Padding(Group(*lines), (0, 0, 1, 2))
 
 
-def _hit_view(rank: int, hit: Hit, *, answers: bool) -> RenderableType:
+def _hit_view(rank: int, hit: Hit, wanted: str) -> RenderableType:
+    """One hit; the words that answer the question, if any, stand out like those that matched."""
     head = Text.assemble(
         (f"{rank} ", "bold"), (bar(hit.score), "cyan"), f" {hit.score:.2f} ", (source_of(hit), "blue")
     )
-    if answers:
+    spans = list(hit.explanation.highlights)
+    if wanted:
+        start = hit.text.index(wanted)
+        spans.append((start, start + len(wanted)))
         head.append("  ← answers", "bold green")
-    return Group(
-        head, Padding(Group(marked(hit.text, hit.explanation.highlights), reasons(hit)), (0, 0, 0, 2))
-    )
+    return Group(head, Padding(Group(marked(hit.text, spans), reasons(hit)), (0, 0, 0, 2)))
 
 
 def _closing(home: Path, scenes: list[story.Scene]) -> RenderableType:

@@ -35,6 +35,7 @@ _PLACES = {
     "cell": "cell {}",
     "turn": "turn {}",
     "line": "line {}",
+    "heading": "{}",
 }
 
 
@@ -49,7 +50,9 @@ def bar(score: float, cells: int = BAR_CELLS) -> str:
 
 def source_of(hit: Hit | Passage) -> str:
     """Where a hit comes from, in words: the file or the document, then page, line, heading."""
-    name = next((str(hit.metadata[key]) for key in ("path", "source") if hit.metadata.get(key)), hit.doc_id)
+    source = str(hit.metadata.get("source") or hit.doc_id)
+    # A connector's id is the shorter way to say the same file; other ids may be anything, a UUID say.
+    name = hit.doc_id if hit.doc_id.endswith(source.rpartition("/")[2]) else source
     return printable(" · ".join([name, *place(hit.locator)])).replace("\n", " ")
 
 
@@ -119,7 +122,7 @@ def hit_block(hit: Hit) -> Group:
     if hit.agent_id is not None:
         head.append(f"  private to {printable(hit.agent_id)}", style="magenta")
     lines: list[RenderableType] = [head]
-    if hit.context:
+    if hit.context and hit.context != hit.locator.get("heading"):
         lines.append(
             Text(printable(hit.context).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
         )

@@ -70,14 +70,10 @@ class Scene:
 
 PARAPHRASES = (
     ("English", "I feel sick this morning", "Call the foreman before seven"),
-    ("中文", "出公差花的钱怎么要回来", "十四天内提交车票"),
-    (
-        "English question, Chinese answer",
-        "How do I get my money back after a business trip?",
-        "十四天内提交车票",
-    ),
+    ("中文", "累了可以歇会儿吗", "须离开工位活动十分钟"),
+    ("English question, Chinese answer", "What should a vegetarian eat at noon?", "两道不含肉和蛋的菜"),
 )
-CODE = ("How was alarm E1102 fixed?", "快插接头，下午恢复生产")
+CODE = ("E1102", "快插接头，下午恢复生产")
 NOTE = "周师傅托我订的蛋糕放在门卫室，取货码是 7741。请不要告诉他。"
 NOTE_QUESTION = "蛋糕放在哪里"
 EDIT = ("office/welcome.md", "Lost keys cost 200 yuan", "Lost keys cost 350 yuan")

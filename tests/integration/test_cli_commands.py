@@ -266,3 +266,9 @@ def test_help_is_fast_and_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] True"
+
+
+def test_a_store_inside_the_folder_does_not_index_itself(docs: Path):
+    shell = Shell(docs / "agentrag_store")
+    assert shell.json("index", docs, "--embeddings", "hash")["added"] == 3
+    assert shell.json("index", docs)["unchanged"] == 3

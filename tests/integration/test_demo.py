@@ -14,7 +14,9 @@ from langchain_agentrag.demo import story
 def play(root: Path, embeddings: str) -> dict[str, story.Scene]:
     folder = story.unpack(root / "files")
     with DualIndexer(root / "store", embeddings=embeddings) as indexer:
-        told = story.tell(indexer, FileSystemConnector(folder), folder, has_meaning=embeddings != "hash")
+        told = story.tell(
+            indexer, FileSystemConnector(folder, name="workshop"), folder, has_meaning=embeddings != "hash"
+        )
         return {scene.title: scene for scene in told}
 
 

@@ -34,7 +34,7 @@ def make_hit(text: str = "错误码 E1102 表示刀库卡住。", **fields) -> H
         matched=("E1102",),
         highlights=((text.find("E1102"), text.find("E1102") + 5),),
     )
-    defaults = {"metadata": {"path": "手册/故障.md"}, "locator": {"page": 3}, "explanation": explanation}
+    defaults = {"metadata": {"source": "手册/故障.md"}, "locator": {"page": 3}, "explanation": explanation}
     return Hit("files:故障.md", 2, text, 0.86, **(defaults | fields))
 
 
@@ -114,7 +114,7 @@ def test_stored_text_cannot_steer_the_terminal(evil: str):
 def test_hits_show_source_score_words_and_both_legs():
     text = drawn(hits_table(Hits([make_hit()], query="E1102")))
     for part in (
-        "手册/故障.md · page 3",
+        "files:故障.md · page 3",
         "0.860",
         "#3",
         "cosine 0.871",
@@ -137,7 +137,7 @@ def test_a_leg_without_evidence_is_a_dash():
 
 
 def test_markup_in_stored_text_is_only_text():
-    hit = make_hit("[bold]not bold[/bold] E1102", metadata={"path": "[red]x[/red].md"})
+    hit = make_hit("[bold]not bold[/bold] E1102", metadata={"source": "[red]x[/red].md"})
     text = drawn(hits_table(Hits([hit], query="q")))
     assert "[bold]not bold[/bold]" in text
     assert "[red]x[/red].md" in text
