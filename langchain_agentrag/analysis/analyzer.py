@@ -66,7 +66,7 @@ FIELD_WEIGHTS: Mapping[str, float] = {
     "grams": WEIGHTS.grams,
     "context": WEIGHTS.context,
 }
-"""Weight of a plain term in each field."""
+"""Weight of a Chinese word, of a pair, and the factor of the context; already in the weights of a query."""
 
 
 @dataclass(frozen=True, slots=True)
