@@ -2,6 +2,7 @@
 
 import time
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -67,7 +68,7 @@ def test_a_section_that_stands_alone_shares_no_chunk(text, size, kind, data):
     alone = data.draw(st.lists(st.booleans(), min_size=6, max_size=6))
     sections = [
         Section(start, end, {"row": row}, joinable=not alone[row])
-        for row, (start, end) in enumerate(zip(marks, marks[1:], strict=False))
+        for row, (start, end) in enumerate(pairwise(marks))
     ]
     chunks = chunks_of(text, kind, sections, size=size)
     check_contract(text, chunks, size)
@@ -82,7 +83,7 @@ def test_a_section_that_stands_alone_shares_no_chunk(text, size, kind, data):
 @given(texts, st.integers(1, 40), st.sampled_from(KINDS))
 def test_without_overlap_nothing_is_repeated(text, size, kind):
     chunks = chunks_of(text, kind, size=size)
-    assert all(before.end <= after.start for before, after in zip(chunks, chunks[1:], strict=False))
+    assert all(before.end <= after.start for before, after in pairwise(chunks))
 
 
 @given(
@@ -138,7 +139,7 @@ def test_closing_quotes_stay_with_the_quoted_sentence():
 )
 def test_sentences_end_where_a_reader_ends_them(text, ends):
     places = [0, *sentence_ends(text, 0, len(text))]
-    assert [text[start:end] for start, end in zip(places, places[1:], strict=False)] == ends
+    assert [text[start:end] for start, end in pairwise(places)] == ends
 
 
 def test_repeated_text_has_its_own_places():
@@ -152,7 +153,7 @@ def test_overlap_repeats_whole_sentences():
     text = "".join(f"这是第{number}句话。" for number in range(40))
     chunks = chunks_of(text, size=50, overlap=20)
     assert len(chunks) > 3
-    for before, after in zip(chunks, chunks[1:], strict=False):
+    for before, after in pairwise(chunks):
         assert before.start < after.start < before.end
         assert after.text.startswith("这是第")
 
@@ -299,7 +300,7 @@ def test_wrapped_lines_are_cut_at_sentences_and_complete_lines_at_their_ends():
         "The quick brown fox jumps over the lazy dog and runs far\naway from the other dogs. It never comes back to this\n"
         * 9
     )
-    assert all(chunk.endswith("dogs.") or chunk.endswith("this") for chunk in texts_of(prose, size=60)[:-1])
+    assert all(chunk.endswith(("dogs.", "this")) for chunk in texts_of(prose, size=60)[:-1])
     log = "".join(f"2024-01-{n:02} 10:00:00 INFO request number {n} was served\n" for n in range(1, 30))
     assert all(chunk.startswith("2024") and chunk.endswith("served") for chunk in texts_of(log, size=60))
 

@@ -144,7 +144,8 @@ def _utf16(data: bytes) -> Decoded | None:
 def _utf16_worth(char: str) -> float:
     if char < "\x80":
         return 1.0 if char.isprintable() or char in "\t\r\n" else -1.0
-    return 0.8 if "\xa0" <= char <= "\u04ff" else _worth(char, *_profile("utf-16"))
+    at_home = "\xa0" <= char <= "\xff" or "\u0400" <= char <= "\u045f"
+    return 0.8 if at_home else _worth(char, *_profile("utf-16"))
 
 
 def _utf8(data: bytes) -> Decoded | None:
