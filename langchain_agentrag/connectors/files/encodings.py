@@ -188,11 +188,10 @@ def _contest(data: bytes) -> Decoded | None:
 
 
 def _sample(data: bytes) -> bytes:
-    """A stretch that starts at the line of the first non-ASCII byte."""
+    """A stretch that starts a little before the first non-ASCII byte."""
     match = re.search(rb"[\x80-\xff]", data)
-    at = match.start() if match else 0
-    start = data.rfind(b"\n", max(0, at - 1000), at) + 1
-    return data[start or at : (start or at) + _SAMPLE]
+    start = max(0, match.start() - 20) if match else 0
+    return data[start : start + _SAMPLE]
 
 
 _JIS_COMMON = range(0xB0, 0xD0)
@@ -239,13 +238,21 @@ def _score(text: str, encoding: str) -> float:
     for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False):
         if char > "\x7f":
             count += 1
-            if before.isascii() and before.isalpha() and after.isascii() and after.isalpha():
-                total -= 1.0  # "it\x92s" in Windows-1252 reads as one Han character between two letters
+            if _stands_alone(before, after, encoding):
+                total -= 1.0  # "it’s" in Windows-1252 reads as one Han character among letters
             elif encoding == "gb18030" and _has_four_bytes(char):
                 total += 1.2  # no other encoding has such sequences, so a rare character is good evidence
             else:
                 total += _worth(char, frequent, common)
     return total / count if count else 1.0
+
+
+def _stands_alone(before: str, after: str, encoding: str) -> bool:
+    """Whether a character is glued to ASCII letters only; for Shift_JIS, which reads "’s" as a kanji, on one side."""
+    if not before.isascii() or not after.isascii():
+        return False
+    glued = before.isalpha() + after.isalpha()
+    return glued == 2 or (glued == 1 and encoding == "cp932")  # noqa: PLR2004
 
 
 def _has_four_bytes(char: str) -> bool:

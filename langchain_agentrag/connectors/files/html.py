@@ -27,6 +27,8 @@ _NAVIGATION = re.compile(
     r"(?:$|[-_])",
     re.IGNORECASE,
 )
+_PAGER = frozenset({"navheader", "navfooter"})
+"""Names DocBook gives to the lines with previous and next, which also repeat the title."""
 _LINKED = 0.6
 """Share of a block's words inside links from which on a block named like navigation is navigation."""
 _MAIN_SHARE = 0.4
@@ -87,7 +89,7 @@ def _is_boilerplate(tag: Tag) -> bool:
         return False
     words = len("".join(tag.get_text().split()))
     linked = sum(len("".join(link.get_text().split())) for link in tag.find_all("a"))
-    return "header" in str(names) or words == 0 or linked >= _LINKED * words
+    return words == 0 or linked >= _LINKED * words or bool(_PAGER.intersection(map(str, names)))
 
 
 class _Writer:
