@@ -7,14 +7,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from langchain_agentrag import filters
 from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.chunking import Chunking
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import ScopeError, UsageError
-from langchain_agentrag.fusion import FusionName
 from langchain_agentrag.index import verify as verification
 from langchain_agentrag.index.exact import filterable
 from langchain_agentrag.index.reading import documents_of
@@ -24,10 +23,10 @@ from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.model import Model
-from langchain_agentrag.records import Hits, Passage, Progress, SearchMode, StoreStats, SyncReport
+from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 from langchain_agentrag.scope import Scope, check_agent_id
-from langchain_agentrag.search.passages import read_passage
-from langchain_agentrag.search.request import SearchRequest, check_request
+from langchain_agentrag.search.passages import read_documents, read_passage
+from langchain_agentrag.search.request import SearchOptions, SearchRequest, check_request
 from langchain_agentrag.search.searcher import Searcher
 
 if TYPE_CHECKING:
@@ -101,6 +100,9 @@ class DualIndexer:
     ) -> None:
         self.close()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # a handle: a copied retriever or graph state goes on using the same open store
+
     def __reduce__(self) -> Any:  # noqa: ANN401
         raise TypeError(
             "A DualIndexer holds open files and cannot be pickled or copied: pass its path and open it again there."
@@ -129,7 +131,12 @@ class DualIndexer:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def index_documents(
-        self, documents: Iterable[Any], agent_id: str | None = None, *, on_progress: Tell | None = None
+        self,
+        documents: Iterable[Any],
+        agent_id: str | None = None,
+        *,
+        split: bool = True,
+        on_progress: Tell | None = None,
     ) -> SyncReport:
         """Add documents, or replace those of the same id; unchanged ones cost nothing.
 
@@ -137,6 +144,7 @@ class DualIndexer:
             documents: LangChain `Document`, LlamaIndex node, `SourceDocument` or str, any number, in order. Ids come
                 from the documents; without one, the content is the address.
             agent_id: Owner of all of them; None leaves shared what does not claim an owner in its metadata.
+            split: Whether documents are cut into chunks; False keeps each in one piece, empty ones too.
             on_progress: Called as documents are done.
 
         Raises:
@@ -149,7 +157,7 @@ class DualIndexer:
         total = len(documents) if isinstance(documents, Sequence) else None
         with self._pipeline(on_progress, total) as pipeline:
             for document in as_source_documents(documents, owner):
-                pipeline.put(document)
+                pipeline.put(document, split=split)
                 pipeline.advance(document.doc_id)
         return pipeline.report
 
@@ -231,15 +239,7 @@ class DualIndexer:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def search(
-        self,
-        query: str,
-        k: int = 5,
-        *,
-        agent_id: str | None = None,
-        filter: Any = None,  # noqa: A002, ANN401
-        mode: SearchMode = "hybrid",
-        weights: tuple[float, float] | None = None,
-        fusion: FusionName = "convex",
+        self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
     ) -> Hits:
         """The k best chunks for a question, best first.
 
@@ -247,41 +247,26 @@ class DualIndexer:
             query: The question; one without a letter, digit or symbol finds nothing.
             k: Hits wanted, >= 1; fewer come back only when there are fewer to find.
             agent_id: On whose behalf; None sees shared documents only.
-            filter: Filter over metadata (see `filters`); it narrows what the agent may see, and cannot widen it.
-            mode: "hybrid", "vector" or "keyword".
-            weights: Share of (vector, keyword) in a hybrid search.
-            fusion: "convex", "rrf", "dbsf" or "relative".
+            options: filter, mode ("hybrid", "vector", "keyword"), weights, fusion and others; see `SearchOptions`.
 
         Returns:
             Hits with scores in [0, 1]; `degraded` names a leg that failed.
 
         Raises:
-            InvalidQueryError: k, mode, weights or fusion make no sense.
+            InvalidQueryError: k or an option makes no sense, or there is no such option.
             FilterError: the filter cannot be parsed.
             RetrievalError: no leg could answer.
         """
-        request = check_request(
-            query, k, agent_id=agent_id, filter=filter, mode=mode, weights=weights, fusion=fusion
-        )
+        request = check_request(query, k, agent_id=agent_id, options=options)
         if not self._worth_asking(request):
             return Hits(query=request.query, mode=request.mode)
         return self._searcher.search(self._model.with_vector(request))
 
     async def asearch(
-        self,
-        query: str,
-        k: int = 5,
-        *,
-        agent_id: str | None = None,
-        filter: Any = None,  # noqa: A002, ANN401
-        mode: SearchMode = "hybrid",
-        weights: tuple[float, float] | None = None,
-        fusion: FusionName = "convex",
+        self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
     ) -> Hits:
         """`search` without blocking the event loop: the model's own async method, the engine in a worker thread."""
-        request = check_request(
-            query, k, agent_id=agent_id, filter=filter, mode=mode, weights=weights, fusion=fusion
-        )
+        request = check_request(query, k, agent_id=agent_id, options=options)
         if not await asyncio.to_thread(self._worth_asking, request):
             return Hits(query=request.query, mode=request.mode)
         return await asyncio.to_thread(self._searcher.search, await self._model.awith_vector(request))
@@ -312,6 +297,16 @@ class DualIndexer:
         self._store.check_open()
         return read_passage(self._store, Scope(check_agent_id(agent_id)), doc_id, chunk_id, before, after)
 
+    def get(self, doc_ids: Iterable[str], *, agent_id: str | None = None) -> list[SourceDocument]:
+        """Documents by id, in the order of the ids; those that are not there, or not for this agent, are left out.
+
+        Args:
+            doc_ids: Ids as given when indexing; the agent's own document comes before a shared one of the same id.
+            agent_id: On whose behalf; None sees shared documents only.
+        """
+        self._store.check_open()
+        return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids)
+
     def _worth_asking(self, request: SearchRequest) -> bool:
         """Whether the query says something and there is something to find: if not, the model is not bothered."""
         self._store.check_open()
@@ -326,10 +321,13 @@ class DualIndexer:
         return self._store.stats(None if owner is None else Scope(owner))
 
     async def aindex_documents(
-        self, documents: Iterable[Any], agent_id: str | None = None, *, on_progress: Tell | None = None
+        self,
+        documents: Iterable[Any],
+        agent_id: str | None = None,
+        **options: Any,  # noqa: ANN401
     ) -> SyncReport:
         """`index_documents` in a worker thread."""
-        return await asyncio.to_thread(self.index_documents, documents, agent_id, on_progress=on_progress)
+        return await asyncio.to_thread(self.index_documents, documents, agent_id, **options)
 
     async def async_sync(self, connector: BaseConnector, *, on_progress: Tell | None = None) -> SyncReport:
         """`sync` in a worker thread."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_agentrag.embedding import Embedder, background_cosine, resolve_embedder
-from langchain_agentrag.errors import EmbeddingError, StoreMismatchError, UsageError
+from langchain_agentrag.errors import EmbeddingError, InvalidQueryError, StoreMismatchError, UsageError
 from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.index.store import Store
 from langchain_agentrag.search.request import SearchRequest
@@ -54,7 +54,9 @@ class Model:
     def with_vector(self, request: SearchRequest) -> SearchRequest:
         """The request with its query embedded; a failing model is noted in it, not raised."""
         if not request.asks_vectors:
-            return request
+            return replace(request, vector=None)
+        if request.vector is not None:
+            return self._given(request, request.vector)
         try:
             return self._filled(request, self._embed(request.query))
         except EmbeddingError as error:
@@ -62,8 +64,8 @@ class Model:
 
     async def awith_vector(self, request: SearchRequest) -> SearchRequest:
         """`with_vector` through the model's own async method."""
-        if not request.asks_vectors:
-            return request
+        if not request.asks_vectors or request.vector is not None:
+            return await asyncio.to_thread(self.with_vector, request)
         try:
             model = await asyncio.to_thread(lambda: self.embedder)
             async with asyncio.timeout(self._timeout):
@@ -93,6 +95,12 @@ class Model:
                 "open the store with the model it was built with."
             )
         return replace(request, vector=vector, background=self.background())
+
+    def _given(self, request: SearchRequest, vector: Vectors) -> SearchRequest:
+        try:
+            return self._filled(request, vector)
+        except EmbeddingError as error:  # the caller's vector, not the model, is at fault
+            raise InvalidQueryError(str(error)) from error
 
     @staticmethod
     def _without(request: SearchRequest, error: EmbeddingError) -> SearchRequest:

@@ -126,6 +126,7 @@ class Hit:
         context: Heading path or table header above the passage.
         locator: Page, line, sheet, row … where a reader finds it.
         explanation: Rank and score in each leg, matched words.
+        whole: Whether the text is the whole document.
     """
 
     doc_id: str
@@ -139,6 +140,12 @@ class Hit:
     context: str = ""
     locator: Mapping[str, Any] = field(default_factory=dict)
     explanation: Explanation = field(default_factory=Explanation)
+    whole: bool = False
+
+    @property
+    def reference(self) -> str:
+        """A name of the hit as one string: the document's id when it is the whole document, else "doc_id#chunk_id"."""
+        return self.doc_id if self.whole else f"{self.doc_id}#{self.chunk_id}"
 
 
 class Hits(list[Hit]):

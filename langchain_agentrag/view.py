@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from langchain_agentrag.errors import ScopeError
-from langchain_agentrag.records import Hits, Passage, Progress, StoreStats, SyncReport
+from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 from langchain_agentrag.scope import check_agent_id
 
 if TYPE_CHECKING:
@@ -44,10 +44,14 @@ class AgentView:
         return self._agent
 
     def index_documents(
-        self, documents: Iterable[Any], *, on_progress: Callable[[Progress], None] | None = None
+        self,
+        documents: Iterable[Any],
+        *,
+        split: bool = True,
+        on_progress: Callable[[Progress], None] | None = None,
     ) -> SyncReport:
         """Add or replace documents of this agent; see `DualIndexer.index_documents`."""
-        return self._indexer.index_documents(documents, self._agent, on_progress=on_progress)
+        return self._indexer.index_documents(documents, self._agent, split=split, on_progress=on_progress)
 
     def sync(
         self, connector: BaseConnector, *, on_progress: Callable[[Progress], None] | None = None
@@ -95,6 +99,10 @@ class AgentView:
     async def aread(self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0) -> Passage:
         """`read` in a worker thread."""
         return await self._indexer.aread(doc_id, chunk_id, before=before, after=after, agent_id=self._agent)
+
+    def get(self, doc_ids: Iterable[str]) -> list[SourceDocument]:
+        """Documents this agent may see, by id; see `DualIndexer.get`."""
+        return self._indexer.get(doc_ids, agent_id=self._agent)
 
     def stats(self) -> StoreStats:
         """Counts of what this agent may see."""

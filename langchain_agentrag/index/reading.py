@@ -37,6 +37,7 @@ class StoredRow(NamedTuple):
     context: str
     locator: str
     metadata: str
+    whole: bool
 
 
 class StoredDocument(NamedTuple):
@@ -72,12 +73,13 @@ def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int
     for part in batched(rows):
         marks = ",".join("?" * len(part))
         for values in connection.execute(
-            "SELECT c.row, p.owner, d.doc_id, c.ordinal, c.start, c.stop, c.text, c.context, c.locator, d.metadata "
+            "SELECT c.row, p.owner, d.doc_id, c.ordinal, c.start, c.stop, c.text, c.context, c.locator, d.metadata, "
+            "d.text IS NULL "
             "FROM chunks c JOIN documents d ON d.id = c.document JOIN partitions p ON p.id = c.partition "
             f"WHERE c.row IN ({marks})",
             tuple(part),
         ):
-            row = StoredRow._make(values)
+            row = StoredRow._make((*values[:-1], bool(values[-1])))
             found[row.row] = row
     return found
 

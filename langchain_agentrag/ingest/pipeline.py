@@ -32,6 +32,7 @@ from langchain_agentrag.records import Chunk, Failure, Progress, SourceDocument,
 
 _SECONDS_PER_BATCH = 4.0  # of embedding: what a kill may cost
 _SMALLEST, _LARGEST = 32, 1024  # chunks per batch
+_WHOLE = "whole"  # stands for the chunking's fingerprint
 _EMBED_AT_ONCE = 64  # vectors that are lost at most when the model fails in the middle of a batch
 
 
@@ -116,19 +117,26 @@ class Pipeline:
 
     # -- what goes in ---------------------------------------------------------------------------------------------
 
-    def put(self, document: SourceDocument, source: str | None = None, item: str | None = None) -> None:
-        """Add or replace a document; one without text is removed."""
+    def put(
+        self,
+        document: SourceDocument,
+        source: str | None = None,
+        item: str | None = None,
+        *,
+        split: bool = True,
+    ) -> None:
+        """Add or replace a document; one without text is removed, unless it is to stay in one piece."""
         address = (document.agent_id, document.doc_id)
         known = self._known(document)
         if source is not None and known is not None and known.source not in {None, source}:
             self.fail(item or document.doc_id, _taken(document.doc_id, known))
             return
-        signature = document_signature(document, self._chunking.fingerprint)
+        signature = document_signature(document, self._chunking.fingerprint if split else _WHOLE)
         pending = address in self._in_flight or address in self._pending.addresses
         if known is not None and known.signature == signature and not pending:
             self.report += SyncReport(unchanged=1)
             return
-        chunks = chunk_document(document, self._chunking)
+        chunks = chunk_document(document, self._chunking) if split else [whole_chunk(document)]
         if not chunks:
             if known is None and not pending:
                 self.skip(item or document.doc_id, "it holds no text")
@@ -267,6 +275,11 @@ class Pipeline:
                 f"Cannot add vectors of {dimension} dimensions to a store of {known}: one store holds one embedding "
                 "model. Open it with the model it was built with, or index into a new folder."
             )
+
+
+def whole_chunk(document: SourceDocument) -> Chunk:
+    """The document in one piece, as it is: for callers whose documents are passages already."""
+    return Chunk(0, 0, len(document.text), document.text)
 
 
 def _prepared(draft: _Draft, vectors: dict[bytes, Vectors]) -> PreparedDocument:

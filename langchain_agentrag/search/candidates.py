@@ -22,6 +22,12 @@ logger = logging.getLogger(__name__)
 
 _WIDER = 4  # factor by which an approximate search that found too little is widened
 _WIDEST = 8_192  # neighbours beyond which an exact scan is quicker
+_TIES = 4  # candidates may be this many times what is wanted when scores are too close to call
+_VECTOR_ROUNDING = 1e-5  # between a leg's cosine in float32 and the exact one
+_KEYWORD_ROUNDING = 0.05  # between tantivy's score, with lengths in one byte, and the exact one
+
+Scored = tuple[int, float]
+"""A row and its leg's own, rounded score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +68,11 @@ def keyword_rows(
     wanted: int,
     condition: Filter | None,
 ) -> list[int]:
-    """Rows that share a term with the query, the best `wanted` of each partition at least."""
-    rows: list[int] = []
+    """Rows that share a term with the query, the best `wanted` of the scope at least."""
+    found: list[Scored] = []
     for partition in partitions:
-        rows += _keyword_rows(store, partition, query.weights, wanted, condition)
-    return rows
+        found += _keyword_rows(store, partition, query.weights, wanted, condition)
+    return _best(found, wanted, _KEYWORD_ROUNDING)
 
 
 def _keyword_rows(
@@ -75,25 +81,25 @@ def _keyword_rows(
     weighted: Mapping[str, Mapping[str, float]],
     wanted: int,
     condition: Filter | None,
-) -> list[int]:
-    leg = store.keywords(partition)
+) -> list[Scored]:
+    leg, limit = store.keywords(partition), _TIES * wanted
     if condition is None:
-        return [row for row, _ in leg.candidates(weighted, wanted)]
+        return leg.candidates(weighted, limit)
     allowed = store.cache(partition).select(partition, condition)
-    fetch = keyword_fetch(chunks=partition.chunks, matching=len(allowed), wanted=wanted)
+    fetch = keyword_fetch(chunks=partition.chunks, matching=len(allowed), wanted=limit)
     if fetch is not None:
-        found = [row for row, _ in leg.candidates(weighted, fetch)]
+        found = leg.candidates(weighted, fetch)
         kept = _members(found, allowed)
         if len(kept) >= wanted or len(found) < fetch:
             return kept
-    return [row for row, _ in leg.candidates(weighted, wanted, allowed)]
+    return leg.candidates(weighted, limit, allowed)
 
 
 def vector_rows(
     store: Store, partitions: Sequence[PartitionRow], vector: Vectors, wanted: int, condition: Filter | None
 ) -> tuple[list[int], list[str]]:
-    """Rows nearest to the query, the best `wanted` of each partition at least, and what went wrong on the way."""
-    rows: list[int] = []
+    """Rows nearest to the query, the best `wanted` of the scope at least, and what went wrong on the way."""
+    found: list[Scored] = []
     troubles: list[str] = []
     for partition in partitions:
         cache = store.cache(partition)
@@ -107,26 +113,26 @@ def vector_rows(
             wanted=wanted,
         )
         if allowed is None or plan.how == "exact":
-            rows += cache.nearest(partition, vector, wanted, condition)
+            found += cache.nearest(partition, vector, wanted, condition)
         elif plan.how == "selected":
-            rows += _scan(store, allowed, vector, wanted)
+            found += _scan(store, allowed, vector, wanted)
         else:
             try:
-                rows += _approximate(store, partition, vector, wanted, plan.fetch, allowed)
+                found += _approximate(store, partition, vector, wanted, plan.fetch, allowed)
             except StoreError as error:
                 logger.warning("scoring %d vectors exactly instead: %s", len(allowed), error)
                 troubles.append(f"scored exactly, the approximate index failed ({error})")
-                rows += cache.nearest(partition, vector, wanted, condition)
-    return rows, troubles
+                found += cache.nearest(partition, vector, wanted, condition)
+    return _best(found, wanted, _VECTOR_ROUNDING), troubles
 
 
 def _approximate(
     store: Store, partition: PartitionRow, vector: Vectors, wanted: int, fetch: int, allowed: Rows
-) -> list[int]:
+) -> list[Scored]:
     leg = store.vectors(partition)
     unseen = _scan(store, store.unseen(allowed), vector, wanted)
     while True:
-        kept = _members([row for row, _ in leg.nearest(vector, fetch)], allowed)
+        kept = _members(leg.nearest(vector, fetch), allowed)
         if len(kept) + len(unseen) >= min(wanted, len(allowed)):
             return kept + unseen
         if fetch >= min(_WIDEST, partition.chunks):
@@ -134,17 +140,27 @@ def _approximate(
         fetch = min(fetch * _WIDER, _WIDEST)
 
 
-def _scan(store: Store, rows: Rows, vector: Vectors, wanted: int) -> list[int]:
+def _scan(store: Store, rows: Rows, vector: Vectors, wanted: int) -> list[Scored]:
     if not len(rows):
         return []
     found, vectors = read_vectors(store.catalog.connection(), rows)
     return top_rows(found, normalised(vectors), vector, wanted)
 
 
-def _members(rows: Sequence[int], allowed: Rows) -> list[int]:
+def _best(found: Sequence[Scored], wanted: int, rounding: float) -> list[int]:
+    """The rows of the best scores, with those that rounding may have put behind the last one."""
+    if len(found) <= wanted:
+        return [row for row, _ in found]
+    ordered = sorted(found, key=lambda pair: -pair[1])
+    edge = ordered[wanted - 1][1]
+    edge -= rounding * max(1.0, abs(edge))
+    return [row for place, (row, score) in enumerate(ordered) if place < _TIES * wanted and score >= edge]
+
+
+def _members(found: Sequence[Scored], allowed: Rows) -> list[Scored]:
     """Those of the rows that are in the ascending array."""
-    if not len(rows) or not len(allowed):
+    if not found or not len(allowed):
         return []
-    asked = np.array(rows, dtype=np.int64)
+    asked = np.array([row for row, _ in found], dtype=np.int64)
     places = np.minimum(np.searchsorted(allowed, asked), len(allowed) - 1)
-    return [int(row) for row in asked[allowed[places] == asked]]
+    return [pair for pair, inside in zip(found, allowed[places] == asked, strict=True) if inside]

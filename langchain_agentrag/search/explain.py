@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from html import escape
 from typing import Any
 
-from langchain_agentrag.records import Hit, Hits, LegEvidence
+from langchain_agentrag.records import Explanation, Hit, Hits, LegEvidence
+
+Spans = Sequence[tuple[int, int]]
 
 _PLACES = ("page", "sheet", "slide", "row", "cell", "line")
 _SHOWN_CHARACTERS = 700
@@ -23,6 +26,30 @@ _STYLE = (
     "</style>"
 )
 _COLOURS = {"score": "#5b6bd6", "vector": "#2f9e8f", "keyword": "#d9822b"}
+
+
+class LateExplanation(Explanation):
+    """An explanation that looks for the matched words when they are first asked for.
+
+    Finding them takes longer than the rest of a search, and most callers never look.
+    """
+
+    def __init__(self, find: Callable[[], Spans], text: str, **evidence: Any) -> None:  # noqa: ANN401
+        super().__init__(**evidence)
+        object.__setattr__(self, "_find", find)
+        object.__setattr__(self, "_text", text)
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
+        if name in {"matched", "highlights"} and "_find" in object.__getattribute__(self, "__dict__"):
+            own = object.__getattribute__(self, "__dict__")
+            spans = tuple(own["_find"]())
+            object.__setattr__(self, "highlights", spans)
+            object.__setattr__(self, "matched", tuple(dict.fromkeys(own["_text"][a:b] for a, b in spans)))
+            own.clear()
+        return object.__getattribute__(self, name)
+
+    def __reduce__(self) -> Any:  # noqa: ANN401
+        return Explanation, tuple(getattr(self, field.name) for field in fields(self))
 
 
 def place(locator: Mapping[str, Any]) -> str:

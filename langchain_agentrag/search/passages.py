@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.index.reading import chunk_spans, document_text, find_document, parse_locator
 from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import Passage
+from langchain_agentrag.records import Passage, SourceDocument
 from langchain_agentrag.scope import Scope
 
 
@@ -49,3 +51,17 @@ def read_passage(store: Store, scope: Scope, doc_id: str, chunk_id: int, before:
         locator=parse_locator(spans[chunk_id][2]),
         agent_id=known.owner,
     )
+
+
+def read_documents(store: Store, scope: Scope, doc_ids: Iterable[str]) -> list[SourceDocument]:
+    """Documents by id within a scope, in the order of the ids, without those that are not there."""
+    found = []
+    with store.catalog.snapshot() as connection:
+        for doc_id in dict.fromkeys(doc_ids):
+            for owner in reversed(scope.owners):  # the agent's own before a shared one
+                known = find_document(connection, owner, doc_id)
+                if known is not None and scope.admits(known.owner):
+                    text, metadata = document_text(connection, known.key)
+                    found.append(SourceDocument(doc_id, text, metadata, known.owner))
+                    break
+    return found

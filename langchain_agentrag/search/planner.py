@@ -10,7 +10,7 @@ SELECTED_LIMIT = 12_000
 """Rows left by a filter up to which reading their vectors and scoring them exactly beats widening an HNSW search."""
 
 _SLACK = 1.3  # an approximate neighbourhood is not evenly spread over the rows a filter keeps
-_LEAST = 50  # candidates per leg, so that fusion has something to choose from at small k
+_LEAST = 30  # candidates per leg, so that fusion has something to choose from at small k
 
 
 @dataclass(frozen=True, slots=True)

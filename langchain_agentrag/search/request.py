@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, cast, get_args
+from numbers import Integral, Real
+from typing import Any, TypedDict, cast, get_args
+
+import numpy as np
 
 from langchain_agentrag import filters
 from langchain_agentrag.errors import InvalidQueryError
@@ -14,9 +19,42 @@ from langchain_agentrag.fusion import FusionName, check_fusion, check_weights
 from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.records import SearchMode
 from langchain_agentrag.scope import Scope, check_agent_id
+from langchain_agentrag.search.rerank import Reranker, check_reranker
 
 DEFAULT_WEIGHTS = (0.5, 0.5)
 """Share of (vector, keyword) in a hybrid search."""
+
+_FETCHED = (
+    4  # candidates per hit wanted that diversity and a reranker choose from, unless `fetch_k` says otherwise
+)
+
+
+class SearchOptions(TypedDict, total=False):
+    """Options of a search, all by keyword.
+
+    Attributes:
+        filter: Filter over metadata (see `filters`); it narrows what the agent may see, and cannot widen it.
+        mode: "hybrid", "vector" or "keyword".
+        weights: Share of (vector, keyword) in a hybrid search.
+        fusion: "convex", "rrf", "dbsf" or "relative".
+        fetch_k: Candidates that diversity and the reranker choose from, >= k; 4 k by default.
+        score_threshold: Lowest score of a hit, in [0, 1].
+        max_per_document: Most hits of one document.
+        diversity: 0 takes the best, 1 the most different ones; between them maximal marginal relevance.
+        reranker: Second opinion on the best `fetch_k`; see `rerank.Reranker`.
+        vector: The query's embedding where the caller has it; the model is not asked then.
+    """
+
+    filter: Any
+    mode: SearchMode
+    weights: tuple[float, float] | None
+    fusion: FusionName
+    fetch_k: int | None
+    score_threshold: float | None
+    max_per_document: int | None
+    diversity: float | None
+    reranker: Reranker | None
+    vector: Sequence[float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +69,11 @@ class SearchRequest:
         condition: Parsed filter, or None.
         weights: Share of (vector, keyword), adding up to 1.
         fusion: Fusion rule.
+        pool: Candidates to choose the k hits from, >= k.
+        threshold: Lowest score of a hit.
+        cap: Most hits of one document, or None.
+        diversity: Share of difference in the choice, in [0, 1].
+        reranker: Second opinion, or None.
         vector: The embedded query, or None when the vector leg takes no part or failed.
         background: Mean cosine of unrelated texts under the model, in [-1, 1).
         troubles: "leg: reason" of what has already gone wrong.
@@ -43,6 +86,11 @@ class SearchRequest:
     condition: Filter | None
     weights: tuple[float, float]
     fusion: FusionName
+    pool: int
+    threshold: float = 0.0
+    cap: int | None = None
+    diversity: float = 0.0
+    reranker: Reranker | None = None
     vector: Vectors | None = None
     background: float = 0.0
     troubles: tuple[str, ...] = ()
@@ -59,43 +107,84 @@ class SearchRequest:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to search for: only space, control characters and punctuation."""
-        return all(unicodedata.category(char)[0] in "ZCP" for char in self.query)
+        """Whether there is nothing to search for: no vector, and only space, control characters and punctuation."""
+        return self.vector is None and all(unicodedata.category(char)[0] in "ZCP" for char in self.query)
 
 
 def check_request(
-    query: object,
-    k: object,
-    *,
-    agent_id: object,
-    filter: Any,  # noqa: A002, ANN401  (LangChain's name)
-    mode: object,
-    weights: object,
-    fusion: object,
+    query: object, k: object, *, agent_id: object, options: Mapping[str, Any] | SearchOptions
 ) -> SearchRequest:
     """The request, or a clear error before any work is done.
 
     Raises:
-        InvalidQueryError: query, k, mode, weights or fusion make no sense.
+        InvalidQueryError: query, k or an option makes no sense, or there is no such option.
         FilterError: the filter cannot be parsed.
         ScopeError: the agent id is invalid.
     """
     if not isinstance(query, str):
         raise InvalidQueryError(f"Cannot search for a {type(query).__name__}: the query must be a string.")
-    if isinstance(k, bool) or not isinstance(k, Integral) or int(k) < 1:
-        raise InvalidQueryError(
-            f"Cannot search with k={k!r}: k is the number of hits wanted, a whole number >= 1."
-        )
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    check_option_names(options, SearchOptions.__annotations__)
+    mode = given.get("mode", "hybrid")
     if mode not in get_args(SearchMode):
         raise InvalidQueryError(
             f"Unknown search mode {mode!r}: choose one of {', '.join(get_args(SearchMode))}."
         )
+    wanted = _whole("k", k)
+    picky = given.get("reranker") is not None or bool(given.get("diversity"))
+    pool = _whole("fetch_k", given["fetch_k"]) if "fetch_k" in given else wanted * (_FETCHED if picky else 1)
     return SearchRequest(
         query=query,
         scope=Scope(check_agent_id(agent_id)),
-        k=int(k),
+        k=wanted,
         mode=cast("SearchMode", mode),
-        condition=filters.parse(filter),
-        weights=check_weights(DEFAULT_WEIGHTS if weights is None else weights),
-        fusion=check_fusion(fusion),
+        condition=filters.parse(given.get("filter")),
+        weights=check_weights(given.get("weights", DEFAULT_WEIGHTS)),
+        fusion=check_fusion(given.get("fusion", "convex")),
+        pool=max(pool, wanted),
+        threshold=_share("score_threshold", given.get("score_threshold", 0.0)),
+        cap=_whole("max_per_document", given["max_per_document"]) if "max_per_document" in given else None,
+        diversity=_share("diversity", given.get("diversity", 0.0)),
+        reranker=check_reranker(given.get("reranker")),
+        vector=None if "vector" not in given else _vector(given["vector"]),
     )
+
+
+def check_option_names(given: Mapping[str, Any] | SearchOptions, known: Mapping[str, Any]) -> None:
+    """Refuse options that do not exist: one that is ignored is worse than an error.
+
+    Raises:
+        InvalidQueryError: the message names the option that may have been meant.
+    """
+    unknown = sorted(given.keys() - known.keys())
+    if not unknown:
+        return
+    close = difflib.get_close_matches(unknown[0], known, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    agent = " The agent is bound beforehand, with for_agent()." if unknown[0].startswith("agent") else ""
+    raise InvalidQueryError(
+        f"Unknown search option(s) {', '.join(map(repr, unknown))}.{hint}{agent} Known: {', '.join(known)}."
+    )
+
+
+def _whole(name: str, number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 1:
+        what = "the number of hits wanted, " if name == "k" else ""
+        raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is {what}a whole number >= 1.")
+    return int(number)
+
+
+def _share(name: str, number: object) -> float:
+    if isinstance(number, bool) or not isinstance(number, Real) or not 0 <= float(number) <= 1:
+        raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is a number from 0 to 1.")
+    return float(number)
+
+
+def _vector(given: Sequence[float]) -> Vectors:
+    try:
+        vector: Vectors = np.asarray(given, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidQueryError(f"The vector of the query is no list of numbers: {error}.") from error
+    if vector.ndim != 1 or not len(vector) or not math.isfinite(float(vector.sum())):
+        raise InvalidQueryError("The vector of the query must be one list of finite numbers.")
+    return vector

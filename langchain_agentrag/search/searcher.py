@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from langchain_agentrag import metadata as codec
@@ -22,14 +22,18 @@ from langchain_agentrag.index.reading import (
     stored_rows,
 )
 from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import Explanation, Hit, Hits, LegEvidence
+from langchain_agentrag.records import Hit, Hits, LegEvidence
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.candidates import KeywordQuery, keyword_query, keyword_rows, vector_rows
+from langchain_agentrag.search.diversity import cap_per_group, marginal_relevance
+from langchain_agentrag.search.explain import LateExplanation, Spans
 from langchain_agentrag.search.planner import candidates_wanted
 from langchain_agentrag.search.request import SearchRequest
+from langchain_agentrag.search.rerank import rerank
 
 logger = logging.getLogger(__name__)
 
+_WIDER = 4  # factor by which the candidates grow while a cap per document leaves too few
 _ATTEMPTS = 4  # a search is repeated when a write changed what it was looking at
 
 
@@ -48,6 +52,17 @@ class _Leg:
 
 
 _SILENT = _Leg({}, {}, [])
+
+_Address = tuple[str | None, str, int]
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The best candidates, best first, with the vectors that tell how alike they are."""
+
+    hits: list[Hit]
+    vectors: dict[_Address, bytes]
+    troubles: list[str]
 
 
 class Searcher:
@@ -74,11 +89,11 @@ class Searcher:
         self._store.check_open()
         for attempt in range(_ATTEMPTS):
             partitions = self._partitions(request.scope)
-            hits = self._attempt(request, partitions)
+            pool = self._attempt(request, partitions)
             if attempt == _ATTEMPTS - 1 or self._generations(partitions) == self._generations(
                 self._partitions(request.scope)
             ):
-                return hits
+                return _choose(request, pool)
         raise AssertionError  # the loop returns
 
     def _partitions(self, scope: Scope) -> list[PartitionRow]:
@@ -89,9 +104,18 @@ class Searcher:
     def _generations(partitions: Sequence[PartitionRow]) -> list[tuple[int, int]]:
         return [(partition.id, partition.generation) for partition in partitions]
 
-    def _attempt(self, request: SearchRequest, partitions: list[PartitionRow]) -> Hits:
+    def _attempt(self, request: SearchRequest, partitions: list[PartitionRow]) -> _Pool:
+        available = sum(partition.chunks for partition in partitions)
+        wanted = candidates_wanted(request.pool, available)
+        while True:
+            pool = self._gather(request, partitions, wanted)
+            # a cap per document may leave too few although there are more to find
+            if request.cap is None or len(pool.hits) >= request.pool or wanted >= available:
+                return pool
+            wanted = min(wanted * _WIDER, available)
+
+    def _gather(self, request: SearchRequest, partitions: list[PartitionRow], wanted: int) -> _Pool:
         troubles = list(request.troubles)
-        wanted = candidates_wanted(request.k, sum(partition.chunks for partition in partitions))
         words, word_rows = self._ask_keywords(request, partitions, wanted, troubles)
         near_rows = self._ask_vectors(request, partitions, wanted, troubles)
         if words is None and near_rows is None:
@@ -105,11 +129,12 @@ class Searcher:
             keyword = _SILENT if words is None else _score_words(words, live, wanted)
             vector = _SILENT if near_rows is None else _score_vectors(request, live, wanted)
             fused = _fuse(request, vector, keyword, live)
-            best = sorted(fused, key=lambda row: (-fused[row], live[row].document, live[row].ordinal))[
-                : request.k
-            ]
+            ranked = sorted(fused, key=lambda row: (-fused[row], live[row].document, live[row].ordinal))
+            good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
+            best = cap_per_group(good, request.cap)[: request.pool]
             hits = self._show(connection, request, best, fused, vector, keyword)
-        return Hits(hits, query=request.query, mode=request.mode, degraded=tuple(troubles))
+            vectors = {_address(hits[row]): live[row].vector for row in hits}
+        return _Pool(list(hits.values()), vectors, troubles)
 
     # -- the legs -------------------------------------------------------------------------------------------------
 
@@ -142,6 +167,15 @@ class Searcher:
 
     # -- the answer -----------------------------------------------------------------------------------------------
 
+    def _finder(self, text: str, asked: Mapping[str, Mapping[str, float]]) -> Callable[[], Spans]:
+        """Finds the words that matched; character pairs count only where no word did."""
+
+        def find() -> Spans:
+            words = self._analyzer.match_spans(text, asked.get("words", {}).keys())
+            return words or self._analyzer.match_spans(text, asked.get("grams", {}).keys())
+
+        return find
+
     def _show(
         self,
         connection: sqlite3.Connection,
@@ -150,12 +184,12 @@ class Searcher:
         fused: Mapping[int, float],
         vector: _Leg,
         keyword: _Leg,
-    ) -> list[Hit]:
+    ) -> dict[int, Hit]:
         stored = stored_rows(connection, best)
         vector_ranks = {row: rank for rank, row in enumerate(vector.ranking, 1)}
         keyword_ranks = {row: rank for rank, row in enumerate(keyword.ranking, 1)}
-        terms = {term for weights in self._analyzer.analyze_query(request.query).values() for term in weights}
-        hits = []
+        asked = self._analyzer.analyze_query(request.query)
+        hits = {}
         for row in best:
             shown = stored[row]
             if not request.scope.admits(
@@ -166,31 +200,50 @@ class Searcher:
                 )
                 continue
             evidence = keyword.evidence(row, keyword_ranks)
-            spans = self._analyzer.match_spans(shown.text, terms) if evidence else []
-            why = Explanation(
+            why = LateExplanation(
+                self._finder(shown.text, asked) if evidence else tuple,
+                shown.text,
                 vector=vector.evidence(row, vector_ranks),
                 keyword=evidence,
-                matched=tuple(dict.fromkeys(shown.text[start:stop] for start, stop in spans)),
-                highlights=tuple(spans),
                 fusion=request.fusion if request.mode == "hybrid" else request.mode,
                 weights=request.weights,
             )
-            hits.append(
-                Hit(
-                    doc_id=shown.doc_id,
-                    chunk_id=shown.ordinal,
-                    text=shown.text,
-                    score=fused[row],
-                    metadata=codec.decode(shown.metadata),
-                    agent_id=shown.owner,
-                    start=shown.start,
-                    end=shown.stop,
-                    context=shown.context,
-                    locator=parse_locator(shown.locator),
-                    explanation=why,
-                )
+            hits[row] = Hit(
+                doc_id=shown.doc_id,
+                chunk_id=shown.ordinal,
+                text=shown.text,
+                score=fused[row],
+                metadata=codec.decode(shown.metadata),
+                agent_id=shown.owner,
+                start=shown.start,
+                end=shown.stop,
+                context=shown.context,
+                locator=parse_locator(shown.locator),
+                explanation=why,
+                whole=shown.whole,
             )
         return hits
+
+
+def _choose(request: SearchRequest, pool: _Pool) -> Hits:
+    """The k hits of an answer: a second opinion, then difference, when they were asked for."""
+    hits, troubles = pool.hits, list(pool.troubles)
+    if request.reranker is not None:
+        try:
+            hits = rerank(request.reranker, request.query, hits)
+        except RetrievalError as error:
+            logger.warning("hits stay in the fused order: %s", error)
+            troubles.append(f"rerank: {error}")
+    if request.diversity and hits:
+        vectors = unpack_vectors([pool.vectors[_address(hit)] for hit in hits])
+        scores = [hit.score for hit in hits]
+        places = marginal_relevance(scores, vectors, request.k, request.diversity, request.background)
+        hits = [hits[place] for place in places]
+    return Hits(hits[: request.k], query=request.query, mode=request.mode, degraded=tuple(troubles))
+
+
+def _address(hit: Hit) -> _Address:
+    return hit.agent_id, hit.doc_id, hit.chunk_id
 
 
 def _score_words(query: KeywordQuery, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
