@@ -32,6 +32,8 @@ _CERTAIN: Final = 0.65
 """Score needed to accept a reading with damage."""
 _BENEFIT: Final = 0.15
 """How much lower GB18030 may score when nothing else is plausible: rare names and characters need it."""
+_SPARSE: Final = 20
+"""With fewer non-ASCII characters than one in so many, a lone one at a letter is an accent, not a word."""
 _CHAOS, _COHERENCE = 0.05, 0.3
 """What charset-normalizer must say of its guess: hardly any mess, letters as frequent as in a language."""
 _DECLARED: Final = 0.2
@@ -234,11 +236,12 @@ _PUNCTUATION = frozenset("。，、！？；：「」『』（）《》〈〉【
 def _score(text: str, encoding: str) -> float:
     """How much a reading is like language: the mean worth of its non-ASCII characters, at most about 1."""
     frequent, common = _profile(encoding)
+    strict = encoding == "cp932" or sum(char > "\x7f" for char in text) * _SPARSE <= len(text)
     total, count = 0.0, 0
     for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False):
         if char > "\x7f":
             count += 1
-            if _stands_alone(before, after, encoding):
+            if _stands_alone(before, after, strict=strict):
                 total -= 1.0  # "it’s" in Windows-1252 reads as one Han character among letters
             elif encoding == "gb18030" and _has_four_bytes(char):
                 total += 1.2  # no other encoding has such sequences, so a rare character is good evidence
@@ -247,12 +250,11 @@ def _score(text: str, encoding: str) -> float:
     return total / count if count else 1.0
 
 
-def _stands_alone(before: str, after: str, encoding: str) -> bool:
-    """Whether a character is glued to ASCII letters only; for Shift_JIS, which reads "’s" as a kanji, on one side."""
+def _stands_alone(before: str, after: str, *, strict: bool) -> bool:
+    """Whether a character is glued to ASCII letters only: on both sides, or strictly on one of them."""
     if not before.isascii() or not after.isascii():
         return False
-    glued = before.isalpha() + after.isalpha()
-    return glued == 2 or (glued == 1 and encoding == "cp932")  # noqa: PLR2004
+    return before.isalpha() + after.isalpha() >= (1 if strict else 2)
 
 
 def _has_four_bytes(char: str) -> bool:
