@@ -124,11 +124,14 @@ def unpack_terms(packed: str, lengths: str) -> Terms:
     )
 
 
-def count_terms(packed: str, query: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Field → term → occurrences, only for the fields asked for, from the packed form."""
-    wanted = set(query)
+def count_terms(packed: str, query: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int]]:
+    """Field → term → occurrences of the query's terms, from the packed form."""
     lines = zip(FIELDS, packed.split("\n"), strict=True)
-    return {name: Counter(line.split(" ")) for name, line in lines if line and name in wanted}
+    return {
+        name: Counter([term for term in line.split(" ") if term in query[name]])
+        for name, line in lines
+        if line and query.get(name)
+    }
 
 
 def pack_vector(vector: Vectors) -> bytes:

@@ -96,8 +96,8 @@ class PartitionCache:
 
     def nearest(
         self, state: PartitionRow, vector: Vectors, limit: int, condition: Filter | None
-    ) -> list[int]:
-        """The kept rows with the largest cosine to `vector`, about in order, ties at the end included.
+    ) -> list[tuple[int, float]]:
+        """(row, cosine) of the kept rows nearest to `vector`, rounded, best first, ties at the end included.
 
         Args:
             state: The partition as the search sees it.
@@ -244,8 +244,8 @@ def cosines(vectors: Vectors, query: Vectors) -> npt.NDArray[np.float64]:
 _ROUNDING = 1e-5  # a float32 product of unit vectors is off by less
 
 
-def top_rows(rows: Rows, unit_vectors: Vectors, query: Vectors, limit: int) -> list[int]:
-    """Rows with the largest products, ties with the last one included (up to four times the limit)."""
+def top_rows(rows: Rows, unit_vectors: Vectors, query: Vectors, limit: int) -> list[tuple[int, float]]:
+    """(row, cosine) of the nearest rows, rounded, best first; ties included, up to four times the limit."""
     if not len(rows):
         return []
     length = float(np.linalg.norm(query))
@@ -257,7 +257,8 @@ def top_rows(rows: Rows, unit_vectors: Vectors, query: Vectors, limit: int) -> l
             chosen = chosen[np.argsort(-products[chosen], kind="stable")[: 4 * limit]]
     else:
         chosen = np.arange(len(rows))
-    return [int(row) for row in rows[chosen[np.argsort(-products[chosen], kind="stable")]]]
+    chosen = chosen[np.argsort(-products[chosen], kind="stable")]
+    return list(zip(rows[chosen].tolist(), products[chosen].tolist(), strict=True))
 
 
 def unpack_vectors(packed: list[bytes]) -> Vectors:

@@ -70,6 +70,7 @@ class Store:
         self._pid, self._closed = os.getpid(), False
         self._guard = threading.RLock()
         self._keywords: OrderedDict[int, tuple[int, TantivyKeywords]] = OrderedDict()
+        self._vectors: OrderedDict[int, ChromaVectors] = OrderedDict()
         self._caches: OrderedDict[int, PartitionCache] = OrderedDict()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
         if self.catalog.journal():
@@ -116,7 +117,10 @@ class Store:
 
     def vectors(self, partition: PartitionRow) -> ChromaVectors:
         """The Chroma collection of a partition."""
-        return self.chroma.collection(partition.name, partition.owner)
+        with self._guard:
+            leg = self._vectors.get(partition.id) or self.chroma.collection(partition.name, partition.owner)
+            _remember(self._vectors, partition.id, leg)
+            return leg
 
     def cache(self, partition: PartitionRow) -> PartitionCache:
         """What is kept in memory of a partition."""

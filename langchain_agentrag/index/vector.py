@@ -44,6 +44,8 @@ class ChromaFolder:
         self._client: ClientAPI | None = None
         self._horizon = 0
         self._gaps: list[range] = []
+        self.dropped = 0
+        """Collections dropped so far: handles on them look again."""
 
     def collection(self, name: str, owner: str | None) -> ChromaVectors:
         """The collection of one partition, made when absent."""
@@ -53,6 +55,7 @@ class ChromaFolder:
         """Delete a collection and its files; absent ones are ignored."""
         from chromadb.errors import NotFoundError
 
+        self.dropped += 1
         with translated(f"drop collection {name}"):
             try:
                 self.client().delete_collection(name)
@@ -129,7 +132,7 @@ class ChromaVectors:
 
     def __init__(self, folder: ChromaFolder, name: str, owner: str | None) -> None:
         self._folder, self._name, self._owner = folder, name, owner
-        self._opened: tuple[ClientAPI, Collection] | None = None
+        self._opened: tuple[ClientAPI, int, Collection] | None = None
 
     def add(self, rows: Sequence[int], vectors: Vectors) -> None:
         """See `VectorLeg.add`."""
@@ -157,6 +160,14 @@ class ChromaVectors:
 
     def nearest(self, vector: Vectors, limit: int) -> list[tuple[int, float]]:
         """See `VectorLeg.nearest`."""
+        try:
+            return self._query(vector, limit)
+        except StoreError as error:
+            logger.info("looking again, another process may have rebuilt the collection: %s", error)
+            self._folder.close()
+            return self._query(vector, limit)
+
+    def _query(self, vector: Vectors, limit: int) -> list[tuple[int, float]]:
         with translated(f"query {limit} neighbours"):
             found = self._collection().query(
                 query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances", "metadatas"]
@@ -188,15 +199,16 @@ class ChromaVectors:
 
     def _collection(self) -> Collection:
         client = self._folder.client()
-        if self._opened is None or self._opened[0] is not client:
+        dropped = self._folder.dropped
+        if self._opened is None or self._opened[0] is not client or self._opened[1] != dropped:
             collection = client.get_or_create_collection(
                 self._name,
                 configuration={"hnsw": _HNSW},  # type: ignore[arg-type]
                 embedding_function=None,
                 metadata=None,
             )
-            self._opened = (client, collection)
-        return self._opened[1]
+            self._opened = (client, dropped, collection)
+        return self._opened[2]
 
 
 @contextmanager

@@ -1,0 +1,179 @@
+"""Speed of the engine, embedding excluded: writing, reopening, hybrid search, filters, recall of the vector leg.
+
+    python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer]
+
+Vectors are given (384 dimensions, clustered as text embeddings are); texts are mixed Chinese and English. With
+`--peer`, langchain-chroma writes the same texts and vectors in the same run, for the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+
+from langchain_agentrag import DualIndexer
+
+DIMENSION, CLUSTERS, SPREAD = 384, 400, 0.9
+ZH = "数据库 连接 超时 网关 重启 配置 权限 日志 索引 查询 缓存 集群 节点 备份 恢复 监控 告警 部署 版本 升级 退款 订单 支付 物流 客服 会员".split()
+EN = "server timeout index query cache cluster node backup restore monitor alert deploy release upgrade refund order".split()
+
+
+class GivenVectors(Embeddings):
+    """Hands out prepared vectors; other texts get a random direction of their own."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, np.ndarray] = {}
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self._vector(text).tolist() for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return self._vector(text).tolist()
+
+    def _vector(self, text: str) -> np.ndarray:
+        found = self.known.get(text)
+        return np.random.default_rng(abs(hash(text)) % 2**32).normal(size=DIMENSION) if found is None else found
+
+
+def make_texts(count: int, seed: int) -> list[str]:
+    rng = random.Random(seed)
+    vocabulary = [f"{a}{b}" for a in ZH for b in ZH] + [f"{a}{n}" for a in EN for n in range(60)]
+    weights = [1 / (rank + 10) for rank in range(len(vocabulary))]
+    rng.shuffle(vocabulary)
+    return [
+        " ".join(rng.choices(vocabulary, weights, k=16)) + f"，编号 E{rng.randrange(10_000):04d}。 case {i}-{seed}"
+        for i in range(count)
+    ]
+
+
+def make_vectors(count: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(CLUSTERS, DIMENSION))
+    vectors = centres[rng.integers(CLUSTERS, size=count)] + SPREAD * rng.normal(size=(count, DIMENSION))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def timed(rounds: int, action) -> tuple[float, float]:
+    """Median and 95th percentile in milliseconds."""
+    spent = []
+    for number in range(rounds):
+        started = time.perf_counter()
+        action(number)
+        spent.append(1000 * (time.perf_counter() - started))
+    return statistics.median(spent), statistics.quantiles(spent, n=20)[-1]
+
+
+def write_peer(texts: list[str], model: GivenVectors) -> float:
+    from langchain_chroma import Chroma
+
+    home = tempfile.mkdtemp()
+    store = Chroma("peer", model, persist_directory=home, collection_metadata={"hnsw:space": "cosine"})
+    started = time.perf_counter()
+    for start in range(0, len(texts), 1000):
+        part = texts[start : start + 1000]
+        store.add_texts(part, [{"topic": i % 100} for i in range(len(part))])
+    rate = len(texts) / (time.perf_counter() - started)
+    shutil.rmtree(home, ignore_errors=True)
+    return rate
+
+
+def documents(texts: list[str], prefix: str) -> list[Document]:
+    return [
+        Document(id=f"{prefix}{i}", page_content=text, metadata={"topic": i % 100, "half": i % 2})
+        for i, text in enumerate(texts)
+    ]
+
+
+def recall(indexer: DualIndexer, queries: list[str], model: GivenVectors, texts: list[str], vectors: np.ndarray) -> float:
+    found = []
+    for query in queries:
+        exact = np.argsort(-(vectors @ model.known[query]))[:10]
+        got = {hit.text for hit in indexer.vector_search(query, k=10)}
+        found.append(sum(texts[i] in got for i in exact) / 10)
+    return statistics.mean(found)
+
+
+def import_seconds(module: str) -> float:
+    code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    return min(float(run.stdout) for run in runs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shared", type=int, default=100_000)
+    parser.add_argument("--private", type=int, default=5_000)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--store", help="keep the store here, and reuse it when it is there")
+    options = parser.parse_args()
+
+    shared, private = make_texts(options.shared, 1), make_texts(options.private, 2)
+    shared_vectors, private_vectors = make_vectors(options.shared, 1), make_vectors(options.private, 2)
+    query_vectors = make_vectors(options.rounds, 3)
+    rng = random.Random(4)
+    queries = [" ".join(rng.choice(shared).split()[:7]) + f" #{i}" for i in range(options.rounds)]
+    model = GivenVectors()
+    model.known |= dict(zip(shared, shared_vectors, strict=True))
+    model.known |= dict(zip(private, private_vectors, strict=True))
+    model.known |= dict(zip(queries, query_vectors, strict=True))
+    home = Path(options.store or tempfile.mkdtemp()) / "store"
+    fresh = not home.exists()
+
+    print("| what | figure |\n|---|---|")
+    with DualIndexer(home, model) as indexer:
+        if fresh:
+            started = time.perf_counter()
+            indexer.index_documents(documents(shared, "s"))
+            rate = options.shared / (time.perf_counter() - started)
+            print(f"| writing, shared | {rate:,.0f} chunks/s |")
+            started = time.perf_counter()
+            indexer.index_documents(documents(private, "p"), "planner")
+            print(f"| writing, private | {options.private / (time.perf_counter() - started):,.0f} chunks/s |")
+            if options.peer:
+                peer = write_peer(shared[:20_000], model)
+                print(f"| langchain-chroma add_texts, first 20,000 | {peer:,.0f} chunks/s |")
+                print(f"| ratio | {rate / peer:.2f} |")
+
+    started = time.perf_counter()
+    with DualIndexer(home, model) as indexer:
+        indexer.search(queries[0], k=10, agent_id="planner")
+        print(f"| reopening and first query | {time.perf_counter() - started:.2f} s |")
+        settings = {
+            "hybrid": {},
+            "vector": {"mode": "vector"},
+            "keyword": {"mode": "keyword"},
+            "hybrid, filter keeps 1 %": {"filter": {"topic": 7}},
+            "hybrid, filter keeps 50 %": {"filter": {"half": 1}},
+        }
+        for name, given in settings.items():
+            counts = set()
+
+            def ask(number: int, given=given, counts=counts) -> None:
+                counts.add(len(indexer.search(queries[number], k=10, agent_id="planner", **given)))
+
+            started = time.perf_counter()
+            ask(0)
+            first = 1000 * (time.perf_counter() - started)
+            median, high = timed(options.rounds, ask)
+            print(f"| {name}, k=10 | p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.0f} ms, hits {sorted(counts)} |")
+        print(f"| recall@10 of the vector leg | {recall(indexer, queries[:100], model, shared, shared_vectors):.3f} |")
+    bare, ours = import_seconds("langchain_core"), import_seconds("langchain_core, langchain_agentrag")
+    print(f"| import beyond langchain_core | {ours - bare:.3f} s |")
+    if not options.store:
+        shutil.rmtree(home.parent, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
