@@ -74,6 +74,7 @@ def test_punctuation_of_windows_between_letters_is_not_taken_for_japanese():
     for text in (
         "It’s the word—word that we don’t use, isn’t it?",
         "the Defense Minister’s meeting was held",
+        "murals in the Basilica of Kraków.",
     ):
         assert decode(text.encode("cp1252")).text == text
 
