@@ -77,6 +77,9 @@ _FAMILIES: dict[type, Callable[[Any], tuple[str, Any]]] = {
 }
 
 
+_PLAIN = frozenset({int, str})
+
+
 def sortable(value: object) -> bool:
     """Whether values of this kind have an order."""
     return type(value) in _FAMILIES
@@ -84,6 +87,8 @@ def sortable(value: object) -> bool:
 
 def order(value: object, operand: object) -> int | None:
     """-1, 0 or 1 as the value is below, at or above the operand; None when they are not comparable."""
+    if type(value) is type(operand) and type(value) in _PLAIN:  # most values: no need to look further
+        return int(value > operand) - int(value < operand)  # type: ignore[operator]
     left_family, right_family = _FAMILIES.get(type(value)), _FAMILIES.get(type(operand))
     if left_family is None or right_family is None:
         return None

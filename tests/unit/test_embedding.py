@@ -261,6 +261,16 @@ async def test_errors_of_the_model_become_ours_with_the_cause():
             await asyncio.to_thread(call)
 
 
+def test_errors_of_the_package_pass_unchanged():
+    class Missing(Recording):
+        def embed_query(self, text):
+            feature = "that model"
+            raise MissingExtraError(feature, "local")
+
+    with pytest.raises(MissingExtraError):
+        resolve_embedder(Missing()).embed_query("a")
+
+
 async def test_async_query_uses_the_models_own_method():
     class Native(Recording):
         async def aembed_query(self, text):
@@ -279,6 +289,19 @@ async def test_async_query_uses_the_models_own_method():
     llama = LlamaStyle(query_instruction="x")
     await resolve_embedder(llama).aembed_query("q")
     assert llama.seen == ["async q"]
+
+
+async def test_async_query_has_the_same_prefix():
+    class Native(Recording):
+        async def aembed_query(self, text):
+            return self.embed_query(text)
+
+    for model in (Native("multilingual-e5-small"), Recording("multilingual-e5-small")):
+        await resolve_embedder(model).aembed_query("q")
+        assert model.queries == ["query: q"]
+    llama = LlamaStyle()
+    await resolve_embedder(llama).aembed_query("问")
+    assert llama.seen == [f"async {ZH}问"]
 
 
 async def test_async_query_can_be_cancelled():

@@ -156,6 +156,8 @@ def test_empty_lists_are_neutral_elements():
         ("$eq", [1, 2], [1, 2], True),
         ("$eq", (1, 2), [1, 2.0], True),
         ("$eq", [1, 2], [2, 1], False),
+        ("$eq", [1, 2], [1], False),
+        ("$eq", [1], [1, 2], False),
         ("$eq", 1, [1], False),
         ("$eq", [True], [1], False),
         ("$eq", {"a": [1]}, {"a": [1.0]}, True),
@@ -199,6 +201,12 @@ def test_empty_lists_are_neutral_elements():
 )
 def test_operator(op, operand, value, expected):
     assert holds(op, operand, value) is expected
+
+
+def test_value_of_an_absent_key_is_ignored():
+    assert not Condition("a", "$eq", 1).test(1, False)
+    assert Condition("a", "$eq", None).test(1, False)
+    assert not Condition("a", "$contains", "x").test("x", False)
 
 
 def test_negations_are_exact_opposites_even_where_the_key_is_missing():

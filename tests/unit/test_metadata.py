@@ -108,13 +108,25 @@ def test_floats_outside_json_survive_and_the_text_is_strict_json():
     assert (back["up"], back["down"]) == (math.inf, [-math.inf])
 
 
+def test_flat_metadata_takes_no_shortcut_past_the_rules():
+    for metadata in (
+        {"$t": "date", "v": "2024-01-01"},
+        {"n": 10**5000},
+        {"s": "\ud83d\ude00"},
+        {"x": math.inf},
+    ):
+        assert decode(encode(metadata)) == metadata
+    json.loads(encode({"nan": math.nan}), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
 def test_decimal_keeps_its_digits_and_nan_kind():
     assert str(normalise({"p": Decimal("1.10")})["p"]) == "1.10"
     assert normalise({"p": Decimal("sNaN123")})["p"].is_snan()
 
 
 def test_text_can_be_written_as_utf8_whatever_the_metadata():
-    encode({"a": "\ud800", "\udfff": ["\ud83d"]}).encode("utf-8")
+    for metadata in ({"a": "\ud800"}, {"\udfff": 1}, {"a": "\ud800", "\udfff": ["\ud83d"]}):
+        encode(metadata).encode("utf-8")
 
 
 def test_zone_name_and_fold_are_kept():
