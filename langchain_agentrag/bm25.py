@@ -114,7 +114,10 @@ class Scorer:
         parameters: k1 and b per field.
     """
 
-    __slots__ = ("_fields", "maximum")
+    __slots__ = ("_fields", "gains", "maximum")
+
+    gains: Mapping[str, Mapping[str, float]]
+    """Field -> term -> weight * idf * (k1 + 1): what the term can add at most."""
 
     maximum: float
     """Bound of the score of any chunk, see `reachable_maximum`."""
@@ -132,14 +135,15 @@ class Scorer:
                 continue
             known, frequencies = stats[field], doc_freqs.get(field, {})
             chosen = parameters.get(field, DEFAULT_PARAMETERS)
-            gains = [
-                (term, (field, term), weight * idf(known.docs, frequencies.get(term, 0)) * (chosen.k1 + 1.0))
+            gains = {
+                term: weight * idf(known.docs, frequencies.get(term, 0)) * (chosen.k1 + 1.0)
                 for term, weight in sorted(terms.items())
-            ]
+            }
             base = chosen.k1 * (1.0 - chosen.b)
             fields.append((field, base, chosen.k1 * chosen.b / known.average_length, gains))
         self._fields = fields
-        self.maximum = reachable_maximum(query, stats, doc_freqs, parameters)
+        self.gains = {field: gains for field, _, _, gains in fields}
+        self.maximum = sum(gain for _, _, _, gains in fields for gain in gains.values())
 
     def score(self, counts: Counts, lengths: Mapping[str, int]) -> Score:
         """Score of one chunk.
@@ -155,11 +159,11 @@ class Scorer:
             if not found:
                 continue
             norm = base + slope * lengths.get(field, 0)
-            for term, address, gain in gains:
-                tf = found.get(term)
-                if tf:
+            for term in sorted(found) if len(found) > 1 else found:
+                gain, tf = gains.get(term), found[term]
+                if gain is not None and tf > 0:
                     total += gain * tf / (tf + norm)
-                    matched.append(address)
+                    matched.append((field, term))
         return Score(total, tuple(matched))
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,7 +74,7 @@ class Tally:
     tokens: list[int] = field(default_factory=lambda: [0] * len(FIELDS))
     dead: list[int] = field(default_factory=list)
 
-    def count(self, lengths: Sequence[int], sign: int) -> None:
+    def count(self, lengths: Iterable[int], sign: int) -> None:
         """Add (1) or take away (-1) one chunk with these field lengths."""
         self.chunks += sign
         self.tokens = [total + sign * length for total, length in zip(self.tokens, lengths, strict=True)]
@@ -119,9 +119,17 @@ def pack_terms(terms: Terms) -> str:
 def unpack_terms(packed: str, lengths: str) -> Terms:
     """Analysed fields from the catalog."""
     lists = [line.split(" ") if line else [] for line in packed.split("\n")]
-    return Terms(
-        **dict(zip(FIELDS, lists, strict=True)), lengths=dict(zip(FIELDS, json.loads(lengths), strict=True))
-    )
+    return Terms(**dict(zip(FIELDS, lists, strict=True)), lengths=unpack_lengths(lengths))
+
+
+def pack_lengths(terms: Terms) -> str:
+    """Lengths of the analysed fields as one string; the inverse is `unpack_lengths`."""
+    return " ".join(str(terms.lengths.get(name, 0)) for name in FIELDS)
+
+
+def unpack_lengths(packed: str) -> dict[str, int]:
+    """Field → length."""
+    return dict(zip(FIELDS, map(int, packed.split(" ")), strict=True))
 
 
 def count_terms(packed: str, query: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int]]:
@@ -231,7 +239,7 @@ def _insert_chunks(
                 codec.encode(part.chunk.locator),
                 part.hash,
                 pack_terms(part.terms),
-                json.dumps(part.lengths),
+                pack_lengths(part.terms),
             )
             for part, row in numbered
         ],
@@ -281,7 +289,7 @@ def _kill_chunks(
     connection.execute("DELETE FROM chunks WHERE document = ?", (document,))
     for row, lengths in dead:
         tally.dead.append(row)
-        tally.count(json.loads(lengths), -1)
+        tally.count(unpack_lengths(lengths).values(), -1)
 
 
 def _count(connection: sqlite3.Connection, partition: int, tally: Tally) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -85,7 +84,9 @@ def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int
 
 
 def find_document(connection: sqlite3.Connection, owner: str | None, doc_id: str) -> StoredDocument | None:
-    """A document by its owner and id."""
+    """A document by its owner and id; no document has an id that cannot be stored."""
+    if not isinstance(doc_id, str) or not is_storable(doc_id):
+        return None
     values = connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item FROM documents d "
         "JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND d.doc_id = ?",
@@ -167,11 +168,15 @@ def document_text(connection: sqlite3.Connection, document: int) -> tuple[str, d
     return (only if text is None else text), codec.decode(metadata)
 
 
+def is_storable(text: str) -> bool:
+    """Whether SQLite can hold a text: a lone surrogate has no UTF-8 form."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_locator(packed: str) -> Mapping[str, Any]:
     """A chunk's place."""
     return {} if packed == "{}" else codec.decode(packed)
-
-
-def parse_lengths(packed: str) -> tuple[int, ...]:
-    """Length of each analysed field."""
-    return tuple(json.loads(packed))

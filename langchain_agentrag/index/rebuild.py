@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from langchain_agentrag.analysis import FIELDS, Analyzer
-from langchain_agentrag.index.batch import pack_terms, unpack_terms
+from langchain_agentrag.index.batch import pack_lengths, pack_terms, unpack_terms
 from langchain_agentrag.index.catalog import Catalog
 from langchain_agentrag.index.exact import unpack_vectors
 from langchain_agentrag.index.protocol import KeywordLeg, VectorLeg
@@ -59,7 +59,7 @@ def reanalyze_chunks(catalog: Catalog, analyzer: Analyzer) -> None:
                     totals = [total + length for total, length in zip(totals, lengths, strict=True)]
                     connection.execute(
                         "UPDATE chunks SET terms = ?, lengths = ? WHERE row = ?",
-                        (pack_terms(terms), json.dumps(lengths), row),
+                        (pack_terms(terms), pack_lengths(terms), row),
                     )
                 last = page[-1][0]
             connection.execute(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from langchain_agentrag.analysis import FIELDS
-from langchain_agentrag.bm25 import FieldStats, Scorer, idf
+from langchain_agentrag.bm25 import FieldStats, Scorer
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.filters import Filter
 from langchain_agentrag.index.catalog import PartitionRow
@@ -30,17 +29,9 @@ Scored = tuple[int, float]
 """A row and its leg's own, rounded score."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeywordQuery:
-    """A query weighed by what is in scope: the scorer of single rows, and term weights to find them by."""
-
-    scorer: Scorer
-    weights: Mapping[str, Mapping[str, float]]
-
-
-def keyword_query(
+def keyword_scorer(
     store: Store, partitions: Sequence[PartitionRow], query: Mapping[str, Mapping[str, float]]
-) -> KeywordQuery:
+) -> Scorer:
     """BM25 over everything in scope and nothing else: counts are summed over the scope's partitions."""
     stats = {
         name: FieldStats(
@@ -54,24 +45,20 @@ def keyword_query(
         for field, counts in store.keywords(partition).doc_freqs(query).items():
             for term, count in counts.items():
                 totals[field][term] += count
-    weights = {
-        field: {term: weight * idf(stats[field].docs, totals[field][term]) for term, weight in terms.items()}
-        for field, terms in query.items()
-    }
-    return KeywordQuery(Scorer(query, stats, totals), weights)
+    return Scorer(query, stats, totals)
 
 
 def keyword_rows(
     store: Store,
     partitions: Sequence[PartitionRow],
-    query: KeywordQuery,
+    scorer: Scorer,
     wanted: int,
     condition: Filter | None,
 ) -> list[int]:
     """Rows that share a term with the query, the best `wanted` of the scope at least."""
     found: list[Scored] = []
     for partition in partitions:
-        found += _keyword_rows(store, partition, query.weights, wanted, condition)
+        found += _keyword_rows(store, partition, scorer.gains, wanted, condition)
     return _best(found, wanted, _KEYWORD_ROUNDING)
 
 

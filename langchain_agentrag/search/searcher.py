@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.analysis import FIELDS, Analyzer
+from langchain_agentrag.analysis import Analyzer
+from langchain_agentrag.bm25 import Scorer
 from langchain_agentrag.errors import RetrievalError, StoreError
-from langchain_agentrag.fusion import calibrate_bm25, calibrate_cosine, fuse
-from langchain_agentrag.index.batch import count_terms
+from langchain_agentrag.fusion import calibrate_bm25, calibrate_cosine, convex, fuse
+from langchain_agentrag.index.batch import count_terms, unpack_lengths
 from langchain_agentrag.index.catalog import PartitionRow
 from langchain_agentrag.index.exact import cosines, unpack_vectors
 from langchain_agentrag.index.reading import (
     ScoringRow,
-    parse_lengths,
     parse_locator,
     scoring_rows,
     stored_rows,
@@ -24,12 +24,15 @@ from langchain_agentrag.index.reading import (
 from langchain_agentrag.index.store import Store
 from langchain_agentrag.records import Hit, Hits, LegEvidence
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.search.candidates import KeywordQuery, keyword_query, keyword_rows, vector_rows
+from langchain_agentrag.search.candidates import keyword_rows, keyword_scorer, vector_rows
 from langchain_agentrag.search.diversity import cap_per_group, marginal_relevance
 from langchain_agentrag.search.explain import LateExplanation, Spans
 from langchain_agentrag.search.planner import candidates_wanted
 from langchain_agentrag.search.request import SearchRequest
 from langchain_agentrag.search.rerank import rerank
+
+if TYPE_CHECKING:
+    import sqlite3
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +131,7 @@ class Searcher:
             live = {row.row: row for row in scoring_rows(connection, rows)}
             keyword = _SILENT if words is None else _score_words(words, live, wanted)
             vector = _SILENT if near_rows is None else _score_vectors(request, live, wanted)
-            fused = _fuse(request, vector, keyword, live)
+            fused = _fuse(request, vector, keyword)
             ranked = sorted(fused, key=lambda row: (-fused[row], live[row].document, live[row].ordinal))
             good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
             best = cap_per_group(good, request.cap)[: request.pool]
@@ -140,12 +143,12 @@ class Searcher:
 
     def _ask_keywords(
         self, request: SearchRequest, partitions: list[PartitionRow], wanted: int, troubles: list[str]
-    ) -> tuple[KeywordQuery | None, list[int]]:
+    ) -> tuple[Scorer | None, list[int]]:
         if not request.asks_keywords:
             return None, []
         try:
-            query = keyword_query(self._store, partitions, self._analyzer.analyze_query(request.query))
-            return query, keyword_rows(self._store, partitions, query, wanted, request.condition)
+            scorer = keyword_scorer(self._store, partitions, self._analyzer.analyze_query(request.query))
+            return scorer, keyword_rows(self._store, partitions, scorer, wanted, request.condition)
         except (StoreError, OSError, ValueError) as error:
             logger.warning("the keyword leg failed: %s", error)
             troubles.append(f"keyword: {error}")
@@ -246,14 +249,13 @@ def _address(hit: Hit) -> _Address:
     return hit.agent_id, hit.doc_id, hit.chunk_id
 
 
-def _score_words(query: KeywordQuery, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
+def _score_words(scorer: Scorer, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
     raw = {}
     for row, stored in live.items():
-        lengths = dict(zip(FIELDS, parse_lengths(stored.lengths), strict=True))
-        value = query.scorer.score(count_terms(stored.terms, query.weights), lengths).value
+        value = scorer.score(count_terms(stored.terms, scorer.gains), unpack_lengths(stored.lengths)).value
         if value > 0:
             raw[row] = value
-    score = {row: calibrate_bm25(value, query.scorer.maximum) for row, value in raw.items()}
+    score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}
     return _Leg(raw, score, _ranked(raw, live, wanted))
 
 
@@ -270,16 +272,12 @@ def _ranked(raw: Mapping[int, float], live: Mapping[int, ScoringRow], wanted: in
     return sorted(raw, key=lambda row: (-raw[row], live[row].document, live[row].ordinal))[:wanted]
 
 
-def _fuse(
-    request: SearchRequest, vector: _Leg, keyword: _Leg, live: Mapping[int, ScoringRow]
-) -> dict[int, float]:
+def _fuse(request: SearchRequest, vector: _Leg, keyword: _Leg) -> dict[int, float]:
     if request.mode == "vector":
         return {row: vector.score[row] for row in vector.ranking}
     if request.mode == "keyword":
         return {row: keyword.score[row] for row in keyword.ranking}
     if request.fusion == "convex":  # every candidate has been scored by both legs: no need to cut the lists
-        lists = [[(row, leg.score[row]) for row in leg.score] for leg in (vector, keyword)]
-    else:
-        lists = [[(row, leg.score[row]) for row in leg.ranking] for leg in (vector, keyword)]
-    fused = fuse(request.fusion, lists, request.weights)
-    return {row: fused[row] for row in live if row in fused}
+        return convex(vector.score, keyword.score, request.weights)
+    lists = [[(row, leg.score[row]) for row in leg.ranking] for leg in (vector, keyword)]
+    return fuse(request.fusion, lists, request.weights)
