@@ -48,8 +48,18 @@ class LateExplanation(Explanation):
             own.clear()
         return object.__getattribute__(self, name)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Explanation) and _values(self) == _values(other)
+
+    def __hash__(self) -> int:
+        return hash(_values(self))
+
     def __reduce__(self) -> Any:  # noqa: ANN401
-        return Explanation, tuple(getattr(self, field.name) for field in fields(self))
+        return Explanation, _values(self)
+
+
+def _values(explanation: Explanation) -> tuple[Any, ...]:
+    return tuple(getattr(explanation, field.name) for field in fields(Explanation))
 
 
 def place(locator: Mapping[str, Any]) -> str:
