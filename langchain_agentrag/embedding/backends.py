@@ -8,10 +8,12 @@ import importlib
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from langchain_agentrag.embedding.embedder import brief
 from langchain_agentrag.embedding.prefixes import Prefixes, prefixes_for
 from langchain_agentrag.errors import EmbeddingError, MissingExtraError
 
@@ -82,66 +84,59 @@ def _load_local_engine() -> Model:
     return engine()
 
 
-class LangChainBackend:
+class _ObjectBackend:
+    """Somebody's object, called by the method names of its framework."""
+
+    batch_size = 256
+    _documents: ClassVar[str]
+    _query: ClassVar[str]
+    _aquery: ClassVar[str]
+    _instructs_itself: ClassVar[bool]
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._inner = _sentence_transformer(model)
+        # A fast tokenizer refuses to be used by two threads; hosted models are called side by side.
+        self._guard = nullcontext() if self._inner is None else threading.Lock()
+        self.identity = identity_of(model)
+        self.name = self.identity
+        applied = applies_prompts(model, instructs_itself=self._instructs_itself)
+        self.prefixes = Prefixes() if applied else prefixes_for(model_name(model))
+
+    def documents(self, texts: list[str], prefix: str) -> object:
+        """One vector per text."""
+        with self._guard:
+            return getattr(self._model, self._documents)([prefix + text for text in texts])
+
+    def query(self, text: str, prefix: str) -> object:
+        """Vector of a query."""
+        with self._guard:
+            return getattr(self._model, self._query)(prefix + text)
+
+    async def aquery(self, text: str, prefix: str) -> object:
+        """Through the object's own async method when it has one, else in a worker thread."""
+        if self._inner is None and hasattr(self._model, self._aquery):
+            return await getattr(self._model, self._aquery)(prefix + text)
+        return await asyncio.to_thread(self.query, text, prefix)
+
+    def count_truncated(self, texts: list[str], prefix: str) -> int:
+        """Through the tokenizer of the model inside, when there is one."""
+        with self._guard:
+            return count_truncated(self._inner, texts, prefix)
+
+
+class LangChainBackend(_ObjectBackend):
     """An object with `embed_documents` and `embed_query`."""
 
-    batch_size = 256
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.identity = identity_of(model)
-        self.name = self.identity
-        applied = applies_prompts(model, instructs_itself=False)
-        self.prefixes = Prefixes() if applied else prefixes_for(model_name(model))
-
-    def documents(self, texts: list[str], prefix: str) -> object:
-        """One vector per text."""
-        return self._model.embed_documents([prefix + text for text in texts])
-
-    def query(self, text: str, prefix: str) -> object:
-        """Vector of a query."""
-        return self._model.embed_query(prefix + text)
-
-    async def aquery(self, text: str, prefix: str) -> object:
-        """Through the object's own `aembed_query`, which defaults to a worker thread in LangChain."""
-        if hasattr(self._model, "aembed_query"):
-            return await self._model.aembed_query(prefix + text)
-        return await asyncio.to_thread(self.query, text, prefix)
-
-    def count_truncated(self, texts: list[str], prefix: str) -> int:
-        """Through the tokenizer of the model inside, when there is one."""
-        return count_truncated(_sentence_transformer(self._model), texts, prefix)
+    _documents, _query, _aquery = "embed_documents", "embed_query", "aembed_query"
+    _instructs_itself = False
 
 
-class LlamaIndexBackend:
+class LlamaIndexBackend(_ObjectBackend):
     """An object with `get_text_embedding_batch` and `get_query_embedding`."""
 
-    batch_size = 256
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.identity = identity_of(model)
-        self.name = self.identity
-        applied = applies_prompts(model, instructs_itself=True)
-        self.prefixes = Prefixes() if applied else prefixes_for(model_name(model))
-
-    def documents(self, texts: list[str], prefix: str) -> object:
-        """One vector per text."""
-        return self._model.get_text_embedding_batch([prefix + text for text in texts])
-
-    def query(self, text: str, prefix: str) -> object:
-        """Vector of a query."""
-        return self._model.get_query_embedding(prefix + text)
-
-    async def aquery(self, text: str, prefix: str) -> object:
-        """Through the object's own async method when it has one."""
-        if hasattr(self._model, "aget_query_embedding"):
-            return await self._model.aget_query_embedding(prefix + text)
-        return await asyncio.to_thread(self.query, text, prefix)
-
-    def count_truncated(self, texts: list[str], prefix: str) -> int:
-        """Through the tokenizer of the model inside, when there is one."""
-        return count_truncated(_sentence_transformer(self._model), texts, prefix)
+    _documents, _query, _aquery = "get_text_embedding_batch", "get_query_embedding", "aget_query_embedding"
+    _instructs_itself = True
 
 
 class SentenceTransformerBackend:
@@ -205,7 +200,7 @@ def load_sentence_transformer(source: str | Path) -> SentenceTransformerBackend:
         model = library.SentenceTransformer(str(folder or source))
     except Exception as error:
         msg = (
-            f"The embedding model {str(source)!r} cannot be loaded: {type(error).__name__}: {str(error)[:300]}. "
+            f"The embedding model {str(source)!r} cannot be loaded: {brief(error)}. "
             "Without a network, copy the model's folder to this machine and pass the path of the folder, "
             'or use "local" (offline model) or "hash" (no model).'
         )

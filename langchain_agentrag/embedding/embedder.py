@@ -196,7 +196,7 @@ class Embedder:
         except Exception as error:
             msg = (
                 f"The embedding model {self.name} failed on {task}: "
-                f"{type(error).__name__}: {str(error)[:300]}. Try the model alone on the same text; nothing was stored."
+                f"{brief(error)}. Try the model alone on the same text; nothing was stored."
             )
             raise EmbeddingError(msg) from error
 
@@ -210,6 +210,11 @@ def harmless(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def brief(error: Exception) -> str:
+    """Kind and message of somebody else's error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _checked(texts: object) -> list[str]:

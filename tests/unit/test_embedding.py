@@ -471,6 +471,32 @@ def test_truncation_of_a_wrapped_model_is_counted_through_the_model_inside():
     assert resolve_embedder(model).count_truncated([head]) == 0
 
 
+async def test_local_tokenizer_inside_a_wrapper_is_never_used_by_two_threads():
+    class Exclusive(FakeSentenceTransformer):
+        busy = False
+
+        def __call__(self, texts, **options):
+            assert not self.busy, "Already borrowed"
+            self.busy = True
+            time.sleep(0.002)
+            self.busy = False
+            return {"input_ids": [[0] * 99 for _ in texts]}
+
+    class Wrapper(Recording):
+        def embed_query(self, text):
+            self._client([text])
+            return [1.0]
+
+    model = Wrapper()
+    model._client = Exclusive()
+    model._client.tokenizer = model._client
+    embedder = resolve_embedder(model)
+    calls = [embedder.aembed_query("q") for _ in range(8)]
+    counts = [asyncio.to_thread(embedder.count_truncated, ["x" * 50]) for _ in range(8)]
+    found = await asyncio.gather(*calls, *counts)
+    assert found[8:] == [1] * 8
+
+
 def test_missing_library_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     for spec in ("BAAI/bge-small-zh-v1.5", tmp_path):
