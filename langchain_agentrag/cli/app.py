@@ -106,6 +106,9 @@ def index(
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.indexer import DualIndexer
 
+    if name is not None and len(paths) > 1:
+        msg = f"one name for {len(paths)} paths: index them one by one, each with its own."
+        raise typer.BadParameter(msg, param_hint="--name")
     report = SyncReport()
     try:
         with DualIndexer(store, embeddings=embeddings) as indexer:
@@ -114,7 +117,7 @@ def index(
                 connector = FileSystemConnector(
                     path, glob=glob or "**/*", exclude=left_out, agent_id=agent, name=name
                 )
-                with progress_bar(side_channel(), f"Indexing {path.name or path}") as moved:
+                with progress_bar(side_channel(), f"Indexing {path.name or path}", connector) as moved:
                     report += indexer.sync(connector, on_progress=moved)
     except KeyboardInterrupt:
         fail(

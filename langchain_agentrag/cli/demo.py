@@ -53,19 +53,13 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
             console.print(view)
 
     show(_opening(folder, embeddings))
-    scenes = []
-    with (
-        DualIndexer(home, embeddings=embeddings) as indexer,
-        progress_bar(side_channel(), "Indexing") as moved,
-    ):
-        told = story.tell(
-            indexer,
-            FileSystemConnector(folder, name="workshop"),
-            folder,
-            has_meaning=embeddings != "hash",
-            on_progress=moved,
-        )
-        for number, scene in enumerate(told, start=1):
+    connector = FileSystemConnector(folder, name="workshop")
+    with DualIndexer(home, embeddings=embeddings) as indexer:
+        with progress_bar(side_channel(), "Indexing", connector) as moved:
+            scenes = [story.first_scene(indexer, connector, folder, on_progress=moved)]
+        show(_scene_view(1, scenes[0]))
+        rest = story.other_scenes(indexer, connector, folder, has_meaning=embeddings != "hash")
+        for number, scene in enumerate(rest, start=2):
             scenes.append(scene)
             show(_scene_view(number, scene))
     show(_closing(home, scenes))

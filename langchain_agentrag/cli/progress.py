@@ -19,12 +19,14 @@ from rich.progress import (
 from rich.text import Text
 
 from langchain_agentrag.cli.snippets import printable
+from langchain_agentrag.connectors.base import Gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
+    from langchain_agentrag.connectors.base import BaseConnector
     from langchain_agentrag.records import Progress
 
 _ITEM_CELLS = 36
@@ -41,8 +43,13 @@ class _Rate(TextColumn):
 
 
 @contextlib.contextmanager
-def progress_bar(console: Console, title: str) -> Iterator[Callable[[Progress], None] | None]:
-    """A callback that moves a bar, or None when nobody watches."""
+def progress_bar(
+    console: Console, title: str, connector: BaseConnector
+) -> Iterator[Callable[[Progress], None] | None]:
+    """A callback that moves a bar, or None when nobody watches.
+
+    The items are counted first, which opens none of them: without a total there is no remaining time.
+    """
     if not console.is_terminal:
         yield None
         return
@@ -52,11 +59,12 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[Progress], 
         TextColumn("{task.fields[item]}", style="dim", markup=False),
     )  # fmt: skip
     with Bar(*columns, console=console, transient=True, speed_estimate_period=60) as progress:
-        task = progress.add_task(title, total=None, item="")
+        total = sum(not isinstance(item, Gap) for item in connector.items())
+        task = progress.add_task(title, total=total, item="")
 
         def moved(step: Progress) -> None:
             item = printable(step.item).replace("\n", " ")
             shown = item if len(item) <= _ITEM_CELLS else "…" + item[1 - _ITEM_CELLS :]
-            progress.update(task, completed=step.done, total=step.total, item=shown)
+            progress.update(task, completed=step.done, item=shown)
 
         yield moved

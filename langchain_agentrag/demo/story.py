@@ -90,38 +90,42 @@ def unpack(folder: Path) -> Path:
         return Path(shutil.copytree(packaged, folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")))
 
 
-def tell(
+def first_scene(
     indexer: DualIndexer,
     connector: FileSystemConnector,
     folder: Path,
     *,
-    has_meaning: bool,
     on_progress: Callable[[Progress], None] | None = None,
-) -> Iterator[Scene]:
-    """The scenes, one after the other, each computed when it is asked for.
+) -> Scene:
+    """Index the demo's files into an empty store.
 
     Args:
-        indexer: An empty store.
+        indexer: The store.
         connector: The connector of `folder`.
-        folder: Where the demo's files are; one of them is edited.
-        has_meaning: Whether the embeddings know what words mean (hashed ones do not).
+        folder: Where the demo's files are.
         on_progress: Told of each document that is indexed.
     """
     report = indexer.sync(connector, on_progress=on_progress)
     formats = sorted({path.suffix.lstrip(".") for path in folder.rglob("*") if path.is_file()})
     claim = f"{report.added} files are indexed ({', '.join(formats)}), one of them in GB18030."
-    held = report.added > 0 and not report.failed
-    yield Scene("Real files", claim, held, report)
+    return Scene("Real files", claim, report.added > 0 and not report.failed, report)
+
+
+def other_scenes(
+    indexer: DualIndexer, connector: FileSystemConnector, folder: Path, *, has_meaning: bool
+) -> Iterator[Scene]:
+    """The scenes after the first, each computed when it is asked for; the last one edits a file.
+
+    Args:
+        indexer: The store that holds the files.
+        connector: The connector of `folder`.
+        folder: Where the demo's files are.
+        has_meaning: Whether the embeddings know what words mean (hashed ones do not).
+    """
     yield _paraphrases(indexer, has_meaning=has_meaning)
     yield _exact_code(indexer, has_meaning=has_meaning)
     yield _private_note(indexer)
-    again = indexer.sync(connector)
-    held = again.unchanged == report.added and not (
-        again.embedded or again.added or again.updated or again.deleted
-    )
-    yield Scene(
-        "Running again", "Nothing changed, so nothing is embedded and nothing is written.", held, again
-    )
+    yield _again(indexer, connector, folder)
     yield _edit(indexer, connector, folder)
 
 
@@ -169,6 +173,14 @@ def _private_note(indexer: DualIndexer) -> Scene:
     claim = "Lina finds her note; Otto does not, nor does a caller without a name."
     held = lina.rank == 1 and otto.rank is None and nobody.rank is None
     return Scene("A private note", claim, held, report, (lina, otto, nobody))
+
+
+def _again(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) -> Scene:
+    report = indexer.sync(connector)
+    files = sum(path.is_file() for path in folder.rglob("*"))
+    wrote = report.embedded or report.chunks or report.added or report.updated or report.deleted
+    claim = "Nothing changed, so nothing is embedded and nothing is written."
+    return Scene("Running again", claim, report.unchanged == files and not wrote, report)
 
 
 def _edit(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) -> Scene:

@@ -187,6 +187,7 @@ def test_asking_a_store_that_is_not_there_creates_none(shell: Shell, command: tu
 def test_usage_errors_are_two(shell: Shell, tmp_path: Path):
     shell("search", code=2)
     shell("search", "x", "--mode", "telepathy", code=2)
+    shell("index", tmp_path, tmp_path, "--name", "n", code=2)
     shell("index", tmp_path / "missing", code=2)
 
 

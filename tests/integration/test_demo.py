@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from langchain_agentrag.indexer import DualIndexer
 
 from langchain_agentrag.connectors.files import FileSystemConnector
 from langchain_agentrag.demo import story
+from langchain_agentrag.indexer import DualIndexer
 
 
 def play(root: Path, embeddings: str) -> dict[str, story.Scene]:
     folder = story.unpack(root / "files")
     with DualIndexer(root / "store", embeddings=embeddings) as indexer:
-        told = story.tell(
-            indexer, FileSystemConnector(folder, name="workshop"), folder, has_meaning=embeddings != "hash"
-        )
-        return {scene.title: scene for scene in told}
+        connector = FileSystemConnector(folder, name="workshop")
+        first = story.first_scene(indexer, connector, folder)
+        rest = story.other_scenes(indexer, connector, folder, has_meaning=embeddings != "hash")
+        return {scene.title: scene for scene in (first, *rest)}
 
 
 @pytest.fixture(scope="module")
