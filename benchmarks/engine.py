@@ -43,7 +43,9 @@ class GivenVectors(Embeddings):
 
     def _vector(self, text: str) -> np.ndarray:
         found = self.known.get(text)
-        return np.random.default_rng(abs(hash(text)) % 2**32).normal(size=DIMENSION) if found is None else found
+        return (
+            np.random.default_rng(abs(hash(text)) % 2**32).normal(size=DIMENSION) if found is None else found
+        )
 
 
 def make_texts(count: int, seed: int) -> list[str]:
@@ -52,7 +54,8 @@ def make_texts(count: int, seed: int) -> list[str]:
     weights = [1 / (rank + 10) for rank in range(len(vocabulary))]
     rng.shuffle(vocabulary)
     return [
-        " ".join(rng.choices(vocabulary, weights, k=16)) + f"，编号 E{rng.randrange(10_000):04d}。 case {i}-{seed}"
+        " ".join(rng.choices(vocabulary, weights, k=16))
+        + f"，编号 E{rng.randrange(10_000):04d}。 case {i}-{seed}"
         for i in range(count)
     ]
 
@@ -95,7 +98,9 @@ def documents(texts: list[str], prefix: str) -> list[Document]:
     ]
 
 
-def recall(indexer: DualIndexer, queries: list[str], model: GivenVectors, texts: list[str], vectors: np.ndarray) -> float:
+def recall(
+    indexer: DualIndexer, queries: list[str], model: GivenVectors, texts: list[str], vectors: np.ndarray
+) -> float:
     found = []
     for query in queries:
         exact = np.argsort(-(vectors @ model.known[query]))[:10]
@@ -106,7 +111,10 @@ def recall(indexer: DualIndexer, queries: list[str], model: GivenVectors, texts:
 
 def import_seconds(module: str) -> float:
     code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(5)
+    ]
     return min(float(run.stdout) for run in runs)
 
 
@@ -167,8 +175,12 @@ def main() -> None:
             ask(0)
             first = 1000 * (time.perf_counter() - started)
             median, high = timed(options.rounds, ask)
-            print(f"| {name}, k=10 | p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.0f} ms, hits {sorted(counts)} |")
-        print(f"| recall@10 of the vector leg | {recall(indexer, queries[:100], model, shared, shared_vectors):.3f} |")
+            print(
+                f"| {name}, k=10 | p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.0f} ms, hits {sorted(counts)} |"
+            )
+        print(
+            f"| recall@10 of the vector leg | {recall(indexer, queries[:100], model, shared, shared_vectors):.3f} |"
+        )
     bare, ours = import_seconds("langchain_core"), import_seconds("langchain_core, langchain_agentrag")
     print(f"| import beyond langchain_core | {ours - bare:.3f} s |")
     if not options.store:
