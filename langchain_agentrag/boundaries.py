@@ -33,6 +33,11 @@ _WRAP_WIDTHS = range(30, 140)
 """Widths, in columns, at which editors and mail programs wrap a paragraph."""
 
 
+def says_something(text: str) -> bool:
+    """Whether a text holds a letter, a digit or a symbol, not only space, control characters and punctuation."""
+    return any(unicodedata.category(char)[0] not in "ZCP" for char in text)
+
+
 def sentence_ends(text: str, after: int, to: int) -> Iterator[int]:
     """Positions in (after, to] where a sentence has just ended, closing quotes and brackets included."""
     for match in _SENTENCE.finditer(text, max(0, after - _LOOK_BACK), min(len(text), to + _LOOK_BACK)):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
 from langchain_agentrag import filters
 from langchain_agentrag.analysis import Analyzer
@@ -19,7 +19,7 @@ from langchain_agentrag.index.exact import filterable
 from langchain_agentrag.index.reading import documents_of
 from langchain_agentrag.index.store import ChromaPolicy, Store
 from langchain_agentrag.index.verify import VerifyReport
-from langchain_agentrag.ingest.documents import as_source_documents
+from langchain_agentrag.ingest.documents import as_doc_ids, as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.model import Model
@@ -75,10 +75,7 @@ class DualIndexer:
         lock_timeout: float = 30.0,
         embed_timeout: float | None = None,
     ) -> None:
-        if exact_limit < 0:
-            raise UsageError(
-                f"exact_limit={exact_limit} is negative: give a number of rows, 0 for always HNSW."
-            )
+        _check_options(exact_limit, chroma, lock_timeout, embed_timeout)
         self._chunking, self._analyzer = chunking or Chunking(), analyzer or Analyzer()
         self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout)
         try:
@@ -152,11 +149,10 @@ class DualIndexer:
             EmbeddingError: the model failed; batches before are stored, and what was embedded is kept.
         """
         owner = check_agent_id(agent_id)
-        if isinstance(documents, str | bytes | Mapping) or hasattr(documents, "page_content"):
-            raise UsageError("index_documents takes several documents: pass a list, even of one.")
+        ready = as_source_documents(documents, owner)
         total = len(documents) if isinstance(documents, Sequence) else None
         with self._pipeline(on_progress, total) as pipeline:
-            for document in as_source_documents(documents, owner):
+            for document in ready:
                 pipeline.put(document, split=split)
                 pipeline.advance(document.doc_id)
         return pipeline.report
@@ -190,7 +186,7 @@ class DualIndexer:
             UsageError: neither ids nor a filter were given: "everything" must be said with `forget_agent`.
         """
         owner, condition = check_agent_id(agent_id), filters.parse(filter)
-        named = [doc_ids] if isinstance(doc_ids, str) else None if doc_ids is None else list(doc_ids)
+        named = as_doc_ids(doc_ids)
         if named is None and condition is None:
             raise UsageError(
                 "delete() needs doc_ids or a filter that keeps something out: an empty one would delete everything. "
@@ -198,9 +194,7 @@ class DualIndexer:
             )
         chosen = set(named) if named is not None else None
         with self._pipeline(None, None, keep_vectors=False) as pipeline:
-            for doc_id in (
-                self._matching(owner, condition) if condition is not None else dict.fromkeys(named or ())
-            ):
+            for doc_id in self._matching(owner, condition) if condition is not None else named or ():
                 if chosen is None or doc_id in chosen:
                     pipeline.remove(owner, doc_id)
         return pipeline.report
@@ -352,3 +346,16 @@ class DualIndexer:
     def repair(self) -> VerifyReport:
         """Rebuild what differs from the catalog, without embedding anything; then verify."""
         return verification.repair(self._store)
+
+
+def _check_options(exact_limit: object, chroma: object, lock_timeout: object, embed_timeout: object) -> None:
+    if isinstance(exact_limit, bool) or not isinstance(exact_limit, int) or exact_limit < 0:
+        raise UsageError(f"exact_limit={exact_limit!r}: give a number of rows, 0 for always HNSW.")
+    if chroma not in get_args(ChromaPolicy):
+        raise UsageError(f"chroma={chroma!r}: choose one of {', '.join(get_args(ChromaPolicy))}.")
+    if not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
+        raise UsageError(f"lock_timeout={lock_timeout!r}: give seconds, 0 for not waiting at all.")
+    if embed_timeout is not None and (not isinstance(embed_timeout, int | float) or not embed_timeout > 0):
+        raise UsageError(
+            f"embed_timeout={embed_timeout!r}: give seconds above 0, or None to wait for the model."
+        )

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from langchain_agentrag.embedding import Embedder, background_cosine, resolve_embedder
-from langchain_agentrag.errors import EmbeddingError, InvalidQueryError, StoreMismatchError, UsageError
+from langchain_agentrag.errors import (
+    EmbeddingError,
+    InvalidQueryError,
+    StoreError,
+    StoreMismatchError,
+    UsageError,
+)
+from langchain_agentrag.index.promises import release_model
 from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.index.store import Store
 from langchain_agentrag.search.request import SearchRequest
@@ -120,10 +127,13 @@ class Model:
             mean, deviation = background_cosine(self.embedder)
         except (
             EmbeddingError
-        ) as error:  # a model that only knows given texts: its cosines are taken as they are
+        ) as error:  # a model that only knows given texts, or one that is down at the moment
             logger.warning("the model's background similarity could not be measured, 0 is assumed: %s", error)
-            mean, deviation = 0.0, 0.0
-        self._store.catalog.promise(background=mean, background_deviation=deviation)
+            return 0.0
+        try:
+            self._store.catalog.promise(background=mean, background_deviation=deviation)
+        except StoreError as error:  # a search needs no right to write: the next one measures again
+            logger.info("the model's background similarity could not be kept: %s", error)
         return mean
 
     def _resolve(self) -> Embedder:
@@ -143,6 +153,10 @@ class Model:
                 embedding={"name": model.name, "fingerprint": model.fingerprint, "spec": named}
             )
         elif promised["fingerprint"] != model.fingerprint:
+            with self._store.lock.held():
+                released = release_model(self._store.catalog)
+            if released:
+                return self._resolve()
             raise StoreMismatchError(
                 f"The store {self._store.folder} was built with the embedding model {promised['name']!r} "
                 f"({promised['fingerprint']}), not {model.name!r} ({model.fingerprint}): vectors of two models cannot "

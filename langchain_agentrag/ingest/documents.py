@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.errors import InvalidDocumentError
+from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageError
+from langchain_agentrag.index.reading import is_storable
 from langchain_agentrag.records import SourceDocument
 from langchain_agentrag.scope import resolve_owner
 
@@ -28,9 +29,20 @@ def as_source_documents(documents: Iterable[Any], agent_id: str | None) -> Itera
         agent_id: Agent the call is bound to, or None.
 
     Raises:
+        UsageError: this is not a list of documents but a single one, or something else.
         InvalidDocumentError: one of them cannot be stored; the message says which and why.
         ScopeError: one of them claims another agent.
     """
+    if isinstance(documents, str | bytes | Mapping | SourceDocument) or hasattr(documents, "page_content"):
+        raise UsageError(
+            f"Cannot index a single {type(documents).__name__}: pass a list of documents, even of one."
+        )
+    if not isinstance(documents, Iterable):
+        raise UsageError(f"Cannot index {documents!r}: pass a list of documents.")
+    return _converted_all(documents, agent_id)
+
+
+def _converted_all(documents: Iterable[Any], agent_id: str | None) -> Iterator[SourceDocument]:
     seen: Counter[str] = Counter()
     for position, given in enumerate(documents):
         try:
@@ -38,8 +50,8 @@ def as_source_documents(documents: Iterable[Any], agent_id: str | None) -> Itera
             check_document(document)
             owner = resolve_owner(agent_id, document.agent_id)
             owner = resolve_owner(owner, document.metadata.get(_CLAIM))
-        except InvalidDocumentError as error:
-            raise InvalidDocumentError(f"Document at index {position}: {error}") from error
+        except (InvalidDocumentError, ScopeError) as error:
+            raise type(error)(f"Document at index {position}: {error}") from error
         yield document if owner == document.agent_id else replace(document, agent_id=owner)
 
 
@@ -47,7 +59,8 @@ def check_document(document: SourceDocument) -> None:
     """Refuse what cannot be stored.
 
     Raises:
-        InvalidDocumentError: the id or the text is no text, or holds a lone surrogate.
+        InvalidDocumentError: the id or the text is no text, or holds a lone surrogate, or the metadata holds a value
+            that has no stored form.
     """
     if not isinstance(document.doc_id, str) or not document.doc_id:
         raise InvalidDocumentError(
@@ -61,6 +74,7 @@ def check_document(document: SourceDocument) -> None:
         raise InvalidDocumentError(
             f"metadata must be a mapping, got {type(document.metadata).__name__}: pass a dict."
         )
+    codec.encode(document.metadata)
     for name, value in (("doc_id", document.doc_id), ("text", document.text)):
         try:
             value.encode("utf-8")
@@ -69,6 +83,23 @@ def check_document(document: SourceDocument) -> None:
                 f"the {name} holds a lone surrogate at character {error.start}, which no UTF-8 store can hold: "
                 "clean it with text.encode('utf-8', 'replace').decode('utf-8')."
             ) from error
+
+
+def as_doc_ids(given: str | Iterable[str] | None) -> list[str] | None:
+    """Document ids as a list without repetitions and without those no document can have; None stays None.
+
+    Raises:
+        UsageError: one of them is no string.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, Iterable):
+        raise UsageError(f"Cannot tell documents by {given!r}: pass an id or a list of ids.")
+    ids = [given] if isinstance(given, str) else list(given)
+    for doc_id in ids:
+        if not isinstance(doc_id, str):
+            raise UsageError(f"Cannot tell a document by {doc_id!r}: ids are strings.")
+    return [doc_id for doc_id in dict.fromkeys(ids) if is_storable(doc_id)]
 
 
 def _converted(given: object, seen: Counter[str]) -> SourceDocument:

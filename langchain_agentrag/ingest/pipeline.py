@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
 from langchain_agentrag.analysis import Analyzer, Terms
+from langchain_agentrag.boundaries import says_something
 from langchain_agentrag.chunking import Chunking, chunk_document
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import StoreMismatchError
@@ -24,6 +26,7 @@ from langchain_agentrag.index.batch import (
     document_signature,
     embedding_hash,
     embedding_text,
+    pack_vector,
 )
 from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.index.reading import StoredDocument, find_document, known_vectors
@@ -46,6 +49,7 @@ class _Draft:
     terms: list[Terms]
     source: str | None
     item: str | None
+    vector: Vectors | None = None
 
 
 @dataclass(slots=True)
@@ -98,6 +102,7 @@ class Pipeline:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-writer")
         self._running: Future[Outcome] | None = None
         self._in_flight: set[tuple[str | None, str]] = set()
+        self._recent: dict[str | None, dict[bytes, Vectors]] = {}  # vectors the catalog may not hold yet
         self._done, self._started = 0, time.monotonic()
         self.report = SyncReport()
 
@@ -124,19 +129,30 @@ class Pipeline:
         item: str | None = None,
         *,
         split: bool = True,
+        vector: Vectors | None = None,
     ) -> None:
-        """Add or replace a document; one without text is removed, unless it is to stay in one piece."""
+        """Add or replace a document; one that says nothing is removed, unless it is to stay in one piece.
+
+        Args:
+            document: The document, checked.
+            source: Connector it comes from, or None.
+            item: Item of the connector.
+            split: Whether it is cut into chunks.
+            vector: What the model makes of it, where that is known; only for a document in one piece.
+        """
         address = (document.agent_id, document.doc_id)
         known = self._known(document)
         if source is not None and known is not None and known.source not in {None, source}:
             self.fail(item or document.doc_id, _taken(document.doc_id, known))
             return
-        signature = document_signature(document, self._chunking.fingerprint if split else _WHOLE)
+        settings = self._chunking.fingerprint if split else _WHOLE
+        signature = document_signature(document, settings + (_digest(vector) if vector is not None else ""))
         pending = address in self._in_flight or address in self._pending.addresses
-        if known is not None and known.signature == signature and not pending:
+        moved = known is not None and source is not None and (known.source, known.item) != (source, item)
+        if known is not None and known.signature == signature and not pending and not moved:
             self.report += SyncReport(unchanged=1)
             return
-        chunks = chunk_document(document, self._chunking) if split else [whole_chunk(document)]
+        chunks = _telling(chunk_document(document, self._chunking)) if split else [whole_chunk(document)]
         if not chunks:
             if known is None and not pending:
                 self.skip(item or document.doc_id, "it holds no text")
@@ -145,7 +161,7 @@ class Pipeline:
             return
         terms = [self._analyzer.analyze(chunk.text, chunk.context) for chunk in chunks]
         self._pending.removes.pop(address, None)
-        self._pending.drafts[address] = _Draft(document, signature, chunks, terms, source, item)
+        self._pending.drafts[address] = _Draft(document, signature, chunks, terms, source, item, vector)
         self._waiting_chunks += len(chunks)
         if self._waiting_chunks >= self._batch_size:
             self._flush()
@@ -188,18 +204,25 @@ class Pipeline:
         self._waiting_chunks = 0
         if not pending:
             return
+        fresh: dict[str | None, dict[bytes, Vectors]] = defaultdict(dict)
         try:
-            vectors = self._vectors(list(pending.drafts.values()))
-        finally:
+            vectors = self._vectors(list(pending.drafts.values()), fresh)
             self._wait()
+        except BaseException:
+            for owner, paid in fresh.items():  # the next attempt shall find what the model has done
+                self._store.remember_vectors(owner, paid)
+            raise
         batch = Batch(
-            puts=[_prepared(draft, vectors[draft.document.agent_id]) for draft in pending.drafts.values()],
+            puts=[
+                _prepared(draft, vectors.get(draft.document.agent_id, {}))
+                for draft in pending.drafts.values()
+            ],
             removes=list(pending.removes),
             versions=pending.versions,
             gone=pending.gone,
             keep_vectors=self._keep_vectors,
         )
-        self._in_flight = pending.addresses
+        self._in_flight, self._recent = pending.addresses, vectors
         self._running = self._writer.submit(self._write, batch)
 
     def _write(self, batch: Batch) -> Outcome:
@@ -228,43 +251,47 @@ class Pipeline:
 
     # -- vectors --------------------------------------------------------------------------------------------------
 
-    def _vectors(self, drafts: list[_Draft]) -> dict[str | None, dict[bytes, Vectors]]:
-        """Owner → hash → vector for every chunk; the model sees only what no chunk of that owner has."""
+    def _vectors(
+        self, drafts: list[_Draft], fresh: dict[str | None, dict[bytes, Vectors]]
+    ) -> dict[str | None, dict[bytes, Vectors]]:
+        """Owner → hash → vector for every chunk; the model sees only what no chunk of that owner has.
+
+        What the model does is put into `fresh` step by step, so that it is not lost when it fails on the way.
+        """
         texts: dict[str | None, dict[bytes, str]] = defaultdict(dict)
         total = 0
         for draft in drafts:
+            total += len(draft.chunks)
+            if draft.vector is not None:
+                self._check_dimension(len(draft.vector))
+                continue
             for chunk in draft.chunks:
                 text = embedding_text(chunk)
                 texts[draft.document.agent_id][embedding_hash(text)] = text
-                total += 1
-        vectors, embedded = {}, 0
+        vectors: dict[str | None, dict[bytes, Vectors]] = {}
         for owner, wanted in texts.items():
             known = known_vectors(self._store.catalog.connection(), owner, list(wanted))
-            missing = {key: text for key, text in wanted.items() if key not in known}
-            vectors[owner] = {**known, **self._embed(owner, missing)}
-            embedded += len(missing)
+            recent = self._recent.get(owner, {})
+            known.update((key, recent[key]) for key in wanted.keys() & recent.keys())
+            self._embed({key: text for key, text in wanted.items() if key not in known}, fresh[owner])
+            vectors[owner] = {**known, **fresh[owner]}
+        embedded = sum(map(len, fresh.values()))
         self.report += SyncReport(embedded=embedded, reused=total - embedded)
         return vectors
 
-    def _embed(self, owner: str | None, texts: dict[bytes, str]) -> dict[bytes, Vectors]:
+    def _embed(self, texts: dict[bytes, str], done: dict[bytes, Vectors]) -> None:
         if not texts:
-            return {}
+            return
         model, started = self._embedder(), time.monotonic()
         keys = list(texts)
-        done: dict[bytes, Vectors] = {}
-        try:
-            for start in range(0, len(keys), _EMBED_AT_ONCE):
-                part = keys[start : start + _EMBED_AT_ONCE]
-                found = model.embed_documents([texts[key] for key in part])
-                self._check_dimension(found.shape[1])
-                done.update(zip(part, found, strict=True))
-        except BaseException:
-            self._store.remember_vectors(owner, done)
-            raise
+        for start in range(0, len(keys), _EMBED_AT_ONCE):
+            part = keys[start : start + _EMBED_AT_ONCE]
+            found = model.embed_documents([texts[key] for key in part])
+            self._check_dimension(found.shape[1])
+            done.update(zip(part, found, strict=True))
         self.report += SyncReport(truncated=model.count_truncated(list(texts.values())))
         rate = len(texts) / max(time.monotonic() - started, 1e-6)
         self._batch_size = int(np.clip(rate * _SECONDS_PER_BATCH, _SMALLEST, _LARGEST))
-        return done
 
     def _check_dimension(self, dimension: int) -> None:
         known = self._store.dimension
@@ -282,12 +309,28 @@ def whole_chunk(document: SourceDocument) -> Chunk:
     return Chunk(0, 0, len(document.text), document.text)
 
 
-def _prepared(draft: _Draft, vectors: dict[bytes, Vectors]) -> PreparedDocument:
+def _telling(chunks: list[Chunk]) -> list[Chunk]:
+    """The chunks that say something, numbered anew: a line of dashes answers no question."""
+    told = [chunk for chunk in chunks if says_something(chunk.text)]
+    return (
+        chunks if len(told) == len(chunks) else [replace(chunk, chunk_id=n) for n, chunk in enumerate(told)]
+    )
+
+
+def _prepared(draft: _Draft, vectors: Mapping[bytes, Vectors]) -> PreparedDocument:
     chunks = []
     for chunk, terms in zip(draft.chunks, draft.terms, strict=True):
-        key = embedding_hash(embedding_text(chunk))
-        chunks.append(PreparedChunk(chunk, key, terms, vectors[key]))
+        key, vector = embedding_hash(embedding_text(chunk)), draft.vector
+        if vector is None:
+            vector = vectors[key]
+        else:  # a given vector may be made of more than the text: no other chunk shall inherit it
+            key = embedding_hash(chunk.text + _digest(vector))
+        chunks.append(PreparedChunk(chunk, key, terms, vector))
     return PreparedDocument(draft.document, draft.signature, chunks, draft.source, draft.item)
+
+
+def _digest(vector: Vectors) -> str:
+    return hashlib.blake2b(pack_vector(vector), digest_size=16).hexdigest()
 
 
 def _taken(doc_id: str, known: StoredDocument) -> str:

@@ -18,6 +18,10 @@ def read_passage(store: Store, scope: Scope, doc_id: str, chunk_id: int, before:
         InvalidQueryError: there is no such document or chunk in the scope; the two cases of a document that does
             not exist and one that belongs to another agent read the same.
     """
+    if not isinstance(doc_id, str):
+        raise InvalidQueryError(
+            f"Cannot read document {doc_id!r}: doc_id must be a string, as a search hit has it."
+        )
     for name, value in (("chunk_id", chunk_id), ("before", before), ("after", after)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidQueryError(f"Cannot read with {name}={value!r}: it must be a whole number >= 0.")

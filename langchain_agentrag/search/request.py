@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -13,6 +12,7 @@ from typing import Any, TypedDict, cast, get_args
 import numpy as np
 
 from langchain_agentrag import filters
+from langchain_agentrag.boundaries import says_something
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Filter
 from langchain_agentrag.fusion import FusionName, check_fusion, check_weights
@@ -108,7 +108,7 @@ class SearchRequest:
     @property
     def is_blank(self) -> bool:
         """Whether there is nothing to search for: no vector, and only space, control characters and punctuation."""
-        return self.vector is None and all(unicodedata.category(char)[0] in "ZCP" for char in self.query)
+        return self.vector is None and not says_something(self.query)
 
 
 def check_request(
