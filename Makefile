@@ -74,7 +74,7 @@ docs: $(VENV)/.dev.stamp ## run the code of the README and check the links
 	$(PY) -m pytest -q tests/docs
 
 proof: $(VENV)/.dev.stamp ## the slow profile of the property tests
-	$(PY) -m pytest -m "slow or not slow" $(ARGS)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-proof} $(PY) -m pytest -m "slow or not slow" $(ARGS)
 
 bench: $(VENV)/.dev.stamp ## speed of the engine, against langchain-chroma
 	$(PY) -m pip install --quiet --prefer-binary --group bench

@@ -1,0 +1,321 @@
+"""Plain in-memory implementations of every seam: lists, loops and the pure functions. They are the oracles.
+
+Slow on purpose and free of cleverness: no cut-offs, no caches, no numpy beyond one vector at a time.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from langchain_agentrag import Analyzer, BaseConnector, Chunking, SourceDocument
+from langchain_agentrag.analysis import FIELDS, Terms
+from langchain_agentrag.bm25 import FieldStats, reachable_maximum, score
+from langchain_agentrag.chunking import chunk_document
+from langchain_agentrag.connectors.base import Gap, SourceItem
+from langchain_agentrag.embedding import Embedder
+from langchain_agentrag.filters import match
+from langchain_agentrag.fusion import calibrate_bm25, calibrate_cosine, check_weights, fuse
+from langchain_agentrag.index.batch import embedding_text
+from langchain_agentrag.index.exact import cosines
+from langchain_agentrag.metadata import normalise
+from langchain_agentrag.records import Chunk, Explanation, Hit, LegEvidence
+
+
+class MemoryKeywords:
+    """A `KeywordLeg` in a dict."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Terms] = {}
+
+    def add(self, rows: Sequence[int], terms: Sequence[Terms]) -> None:
+        self._held.update(zip(rows, terms, strict=True))
+
+    def delete(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            self._held.pop(row, None)
+
+    def doc_freqs(self, query: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int]]:
+        return {
+            field: {term: sum(term in getattr(held, field) for held in self._held.values()) for term in terms}
+            for field, terms in query.items()
+        }
+
+    def candidates(
+        self, query: Mapping[str, Mapping[str, float]], limit: int, allowed: Iterable[int] | None = None
+    ) -> list[tuple[int, float]]:
+        chosen = (
+            self._held if allowed is None else {row: self._held[row] for row in allowed if row in self._held}
+        )
+        found = []
+        for row, held in chosen.items():
+            total = sum(
+                weight * count / (count + 1.2)
+                for field, terms in query.items()
+                for term, weight in terms.items()
+                if (count := getattr(held, field).count(term))
+            )
+            if total > 0:
+                found.append((row, total))
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:limit]
+
+    def rows(self) -> np.ndarray:
+        return np.array(sorted(self._held), dtype=np.int64)
+
+    def count(self) -> int:
+        return len(self._held)
+
+
+class MemoryVectors:
+    """A `VectorLeg` in a dict, exact."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, np.ndarray] = {}
+
+    def add(self, rows: Sequence[int], vectors: np.ndarray) -> None:
+        self._held.update(zip(rows, vectors, strict=True))
+
+    def delete(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            self._held.pop(row, None)
+
+    def nearest(self, vector: np.ndarray, limit: int) -> list[tuple[int, float]]:
+        found = [(row, float(cosines(held.reshape(1, -1), vector)[0])) for row, held in self._held.items()]
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:limit]
+
+    def rows(self) -> np.ndarray:
+        return np.array(sorted(self._held), dtype=np.int64)
+
+    def count(self) -> int:
+        return len(self._held)
+
+
+class MemoryConnector(BaseConnector):
+    """A connector over a dict of texts; None is an item that cannot be read."""
+
+    def __init__(
+        self, texts: Mapping[str, str | None], name: str = "memory", agent_id: str | None = None
+    ) -> None:
+        self.texts, self.agent_id, self._name = dict(texts), agent_id, name
+        self.loaded: list[str] = []
+
+    @property
+    def connector_id(self) -> str:
+        return self._name
+
+    def items(self) -> Iterator[SourceItem | Gap]:
+        for key, text in sorted(self.texts.items()):
+            if text is None:
+                yield Gap(key, "it cannot be read", skipped=False)
+            else:
+                yield SourceItem(key, str(Counter(text)), lambda key=key: self._load(key))
+
+    def _load(self, key: str) -> list[SourceDocument]:
+        self.loaded.append(key)
+        text = self.texts[key] or ""
+        return (
+            [SourceDocument(f"{self._name}/{key}", text, {"key": key}, self.agent_id)] if text.strip() else []
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A chunk with all that ranking needs."""
+
+    document: SourceDocument
+    chunk: Chunk
+    terms: Terms
+    vector: np.ndarray
+
+
+class ReferenceStore:
+    """What a store must hold and answer, in plain Python.
+
+    It ranks every visible chunk, so it agrees with the engine as long as no leg cuts its candidates off: up to 50
+    chunks in scope (`search.planner`).
+    """
+
+    def __init__(self, embedder: Embedder, background: float, analyzer: Analyzer, chunking: Chunking) -> None:
+        self._embedder, self._background = embedder, background
+        self._analyzer, self._chunking = analyzer, chunking
+        self._documents: dict[tuple[str | None, str], SourceDocument] = {}
+        self._rows: dict[tuple[str | None, str], list[Row]] = {}
+
+    # -- writing: a dict keeps the place of a key that is replaced, and gives a new place to one that comes back ------
+
+    def put(self, document: SourceDocument) -> None:
+        address = (document.agent_id, document.doc_id)
+        chunks = chunk_document(document, self._chunking)
+        if not chunks:
+            self.remove(*address)
+            return
+        self._documents[address] = replace(document, metadata=normalise(document.metadata))
+        vectors = self._embedder.embed_documents([embedding_text(chunk) for chunk in chunks])
+        self._rows[address] = [
+            Row(self._documents[address], chunk, self._analyzer.analyze(chunk.text, chunk.context), vector)
+            for chunk, vector in zip(chunks, vectors, strict=True)
+        ]
+
+    def remove(self, owner: str | None, doc_id: str) -> None:
+        self._documents.pop((owner, doc_id), None)
+        self._rows.pop((owner, doc_id), None)
+
+    def forget(self, owner: str) -> None:
+        for address in [address for address in self._documents if address[0] == owner]:
+            self.remove(*address)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def visible(self, agent: str | None) -> list[SourceDocument]:
+        """What an agent may see, in document order."""
+        return [
+            document for (owner, _), document in self._documents.items() if owner is None or owner == agent
+        ]
+
+    def all(self) -> list[SourceDocument]:
+        return list(self._documents.values())
+
+    def owned(self, owner: str | None) -> list[SourceDocument]:
+        return [document for (held, _), document in self._documents.items() if held == owner]
+
+    def matching(self, owner: str | None, where: object) -> list[str]:
+        """Ids of an owner's documents that a filter keeps."""
+        return [doc.doc_id for doc in self.owned(owner) if match(where, filter_view(doc))]
+
+    def read(self, agent: str | None, doc_id: str) -> SourceDocument | None:
+        """The agent's own document of that id, else the shared one."""
+        own = None if agent is None else self._documents.get((agent, doc_id))
+        return own or self._documents.get((None, doc_id))
+
+    def spans(self, document: SourceDocument) -> list[Chunk]:
+        return [row.chunk for row in self._rows[document.agent_id, document.doc_id]]
+
+    def search(
+        self,
+        query: str,
+        k: int,
+        *,
+        agent: str | None,
+        where: object,
+        mode: str,
+        fusion: str,
+        weights: tuple[float, float],
+    ) -> list[Hit]:
+        weights = check_weights(weights)
+        if all(unicodedata.category(char)[0] in "ZCP" for char in query):
+            return []  # nothing but space, control characters and punctuation asks nothing
+        visible = [row for doc in self.visible(agent) for row in self._rows[doc.agent_id, doc.doc_id]]
+        kept = [row for row in visible if match(where, filter_view(row.document, row.chunk))]
+        words = (
+            _Leg()
+            if mode == "vector" or (mode == "hybrid" and not weights[1])
+            else self._words(query, visible, kept)
+        )
+        near = (
+            _Leg() if mode == "keyword" or (mode == "hybrid" and not weights[0]) else self._near(query, kept)
+        )
+        if mode == "hybrid":
+            fused = fuse(fusion, [near.ranking(fusion), words.ranking(fusion)], weights)  # type: ignore[arg-type]
+        else:
+            fused = (near if mode == "vector" else words).score
+        best = sorted(fused, key=lambda place: (-fused[place], place))[:k]
+        return [
+            self._hit(
+                kept[place],
+                fused[place],
+                near.evidence(place),
+                words.evidence(place),
+                query,
+                mode,
+                fusion,
+                weights,
+            )
+            for place in best
+        ]
+
+    def _words(self, text: str, visible: list[Row], kept: list[Row]) -> _Leg:
+        query = self._analyzer.analyze_query(text)
+        stats = {
+            name: FieldStats(len(visible), sum(row.terms.lengths.get(name, 0) for row in visible))
+            for name in FIELDS
+        }
+        freqs = {
+            field: {term: sum(term in getattr(row.terms, field) for row in visible) for term in terms}
+            for field, terms in query.items()
+        }
+        top = reachable_maximum(query, stats, freqs)
+        leg = _Leg()
+        for place, row in enumerate(kept):
+            counts = {field: Counter(getattr(row.terms, field)) for field in query}
+            raw = score(query, counts, row.terms.lengths, stats, freqs)
+            if raw > 0:
+                leg.raw[place], leg.score[place] = raw, calibrate_bm25(raw, top)
+        return leg
+
+    def _near(self, text: str, kept: list[Row]) -> _Leg:
+        vector = self._embedder.embed_query(text)
+        leg = _Leg()
+        for place, row in enumerate(kept):
+            raw = float(cosines(row.vector.reshape(1, -1), vector)[0])
+            leg.raw[place], leg.score[place] = raw, calibrate_cosine(raw, self._background)
+        return leg
+
+    def _hit(
+        self, row: Row, fused: float, near: Any, words: Any, query: str, mode: str, fusion: str, weights: Any
+    ) -> Hit:
+        chunk, document = row.chunk, row.document
+        asked = self._analyzer.analyze_query(query)
+        by_word, by_gram = (
+            self._analyzer.match_spans(chunk.text, asked[field]) for field in ("words", "grams")
+        )
+        spans = (by_word or by_gram) if words else []
+        why = Explanation(
+            vector=near,
+            keyword=words,
+            matched=tuple(dict.fromkeys(chunk.text[start:stop] for start, stop in spans)),
+            highlights=tuple(spans),
+            fusion=fusion if mode == "hybrid" else mode,
+            weights=weights,
+        )
+        return Hit(
+            doc_id=document.doc_id,
+            chunk_id=chunk.chunk_id,
+            text=chunk.text,
+            score=fused,
+            metadata=document.metadata,
+            agent_id=document.agent_id,
+            start=chunk.start,
+            end=chunk.end,
+            context=chunk.context,
+            locator=normalise(chunk.locator),
+            explanation=why,
+            whole=chunk.text == document.text,
+        )
+
+
+class _Leg:
+    def __init__(self) -> None:
+        self.raw: dict[int, float] = {}
+        self.score: dict[int, float] = {}
+
+    def order(self) -> list[int]:
+        return sorted(self.raw, key=lambda place: (-self.raw[place], place))
+
+    def ranking(self, fusion: str) -> list[tuple[int, float]]:
+        return [(place, self.score[place]) for place in self.order()]
+
+    def evidence(self, place: int) -> LegEvidence | None:
+        if place not in self.raw:
+            return None
+        return LegEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])
+
+
+def filter_view(document: SourceDocument, chunk: Chunk | None = None) -> dict[str, Any]:
+    """What a filter sees: the chunk's place, the metadata, and the true owner and id."""
+    places = {} if chunk is None else dict(chunk.locator)
+    return {**places, **document.metadata, "agent_id": document.agent_id, "doc_id": document.doc_id}

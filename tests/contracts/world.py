@@ -1,0 +1,220 @@
+"""A store next to its plain-Python model: every answer is compared, with the model and with a store of its own.
+
+`World` is what the state machine drives, what the scenario of the mutants drives, and where an observation that differs
+becomes an `AssertionError`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langchain_agentrag import Analyzer, Chunking, DualIndexer, HashingEmbeddings, SourceDocument
+from langchain_agentrag.embedding import background_cosine, resolve_embedder
+from langchain_agentrag.errors import InvalidQueryError, ScopeError
+from langchain_agentrag.records import Hit
+from langchain_agentrag.scope import resolve_owner
+from tests.contracts.reference import ReferenceStore
+
+CHUNKING = Chunking(size=40)  # small, so that ordinary test texts make several chunks
+ANALYZER = Analyzer()
+_TWINS = 6  # stores kept open per world; a search that repeats needs no new one
+
+
+def fresh_folder() -> Path:
+    """A new folder in memory where there is such a place: a store syncs every write to disk."""
+    shared = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="agentrag-test-", dir=shared if shared.is_dir() else None))
+
+
+class World:
+    """One store, its model, and for every observer a store that holds only what that observer may see.
+
+    Args:
+        options: Of `DualIndexer`, for the store under test; twins take them too.
+        twins: Whether searches are also compared with fresh stores.
+    """
+
+    def __init__(self, *, twins: bool = True, dim: int = 16, **options: Any) -> None:
+        self.folder = fresh_folder()
+        self._embeddings = HashingEmbeddings(dim)
+        self._options = {"chroma": "large", **options}
+        embedder = resolve_embedder(self._embeddings)
+        background, _ = background_cosine(embedder)
+        self.model = ReferenceStore(embedder, background, ANALYZER, CHUNKING)
+        self.indexer = self._open(self.folder / "store")
+        self._twins: OrderedDict[tuple[str, ...], DualIndexer] | None = OrderedDict() if twins else None
+        self._made = 0
+        self.searches = 0
+
+    def _open(self, folder: Path) -> DualIndexer:
+        return DualIndexer(folder, self._embeddings, chunking=CHUNKING, analyzer=ANALYZER, **self._options)
+
+    def close(self) -> None:
+        self.indexer.close()
+        for twin in (self._twins or {}).values():
+            twin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def reopen(self) -> None:
+        self.indexer.close()
+        self.indexer = self._open(self.folder / "store")
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def put(self, agent: str | None, documents: Sequence[SourceDocument]) -> None:
+        """Index documents on behalf of an agent, or of nobody."""
+        owned = [
+            replace(doc, agent_id=resolve_owner(agent, doc.metadata.get("agent_id") or doc.agent_id))
+            for doc in documents
+        ]
+        before = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
+        report = self._face(agent).index_documents(documents)
+        for document in owned:
+            self.model.put(document)
+        after = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
+        assert report.added == len(after - before), report
+        assert report.deleted == len(before - after), report
+        assert not report.failed
+
+    def delete(self, owner: str | None, doc_ids: Iterable[str] | None, where: object = None) -> None:
+        """Delete by ids, by filter, or by both."""
+        named = None if doc_ids is None else list(doc_ids)
+        wanted = {doc.doc_id for doc in self.model.owned(owner)}
+        if named is not None:
+            wanted &= set(named)
+        if where is not None:
+            wanted &= set(self.model.matching(owner, where))
+        report = self._face(owner).delete(named, filter=where)
+        for doc_id in wanted:
+            self.model.remove(owner, doc_id)
+        assert report.deleted == len(wanted), report
+
+    def forget(self, agent: str) -> None:
+        owned = self.model.owned(agent)
+        report = self._face(agent).forget()
+        self.model.forget(agent)
+        assert report.deleted == len(owned)
+
+    # -- observing ------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        agent: str | None,
+        query: str,
+        k: int = 5,
+        *,
+        mode: str = "hybrid",
+        fusion: str = "convex",
+        weights: tuple[float, float] = (0.5, 0.5),
+        where: object = None,
+    ) -> list[Hit]:
+        """Search, and compare with the model and with a store of nothing but what the agent may see."""
+        options = {"mode": mode, "fusion": fusion, "weights": weights, "filter": where}
+        hits = self._face(agent).search(query, k, **options)
+        assert hits.degraded == (), hits.degraded
+        expected = self.model.search(
+            query, k, agent=agent, where=where, mode=mode, fusion=fusion, weights=weights
+        )
+        asked = f"search of {agent!r} for {query!r}, k={k}, {options}"
+        _same(list(hits), expected, f"{asked}, against the model")
+        if self._twins is not None:
+            twin = self.twin(agent)
+            alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **options)
+            _same(list(hits), list(alone), f"{asked}, against a store of its own")
+        self.searches += 1
+        return list(hits)
+
+    def read(
+        self, agent: str | None, doc_id: str, chunk_id: int = 0, before: int = 0, after: int = 0
+    ) -> None:
+        document = self.model.read(agent, doc_id)
+        chunks = [] if document is None else self.model.spans(document)
+        face = self._face(agent)
+        if document is None or chunk_id >= len(chunks):
+            with pytest.raises(InvalidQueryError) as refused:
+                face.read(doc_id, chunk_id, before=before, after=after)
+            if document is None:  # no word on whether somebody else has it
+                with pytest.raises(InvalidQueryError) as absent:
+                    face.read("no such id", chunk_id)
+                assert str(refused.value) == str(absent.value).replace("'no such id'", repr(doc_id))
+            return
+        passage = face.read(doc_id, chunk_id, before=before, after=after)
+        first, last = max(0, chunk_id - before), min(len(chunks) - 1, chunk_id + after)
+        assert passage.text == document.text[chunks[first].start : chunks[last].end]
+        assert (passage.first_chunk, passage.last_chunk, passage.total_chunks) == (first, last, len(chunks))
+        assert passage.agent_id == document.agent_id
+        assert passage.metadata == document.metadata
+
+    def stats(self, agent: str | None) -> None:
+        """An agent's counts are of what it may see; the administrator's of everything."""
+        seen = self.everything() if agent is None else self.model.visible(agent)
+        found = self._face(agent).stats()
+        assert found.documents == len(seen)
+        assert found.chunks == sum(len(self.model.spans(doc)) for doc in seen)
+        assert found.shared_documents == sum(doc.agent_id is None for doc in seen)
+        assert found.agents == len({doc.agent_id for doc in seen} - {None})
+        if agent is not None:
+            assert found.bytes_on_disk == 0
+
+    def verify(self) -> None:
+        report = self.indexer.verify()
+        assert report.ok, report.problems
+        assert report.documents == len(self.everything())
+
+    def refuse_empty_agent(self) -> None:
+        """The empty id is nobody: no call takes it."""
+        calls = [
+            lambda: self.indexer.for_agent(""),
+            lambda: self.indexer.search("x", agent_id=""),
+            lambda: self.indexer.index_documents(["x"], ""),
+            lambda: self.indexer.delete("x", agent_id=""),
+            lambda: self.indexer.read("x", agent_id=""),
+            lambda: self.indexer.stats(""),
+            lambda: self.indexer.forget_agent(""),
+            lambda: self.indexer.index_documents([SourceDocument("x", "x", {"agent_id": ""})]),
+        ]
+        for call in calls:
+            with pytest.raises(ScopeError):
+                call()
+
+    def everything(self) -> list[SourceDocument]:
+        return self.model.all()
+
+    # -- twins ----------------------------------------------------------------------------------------------------
+
+    def twin(self, agent: str | None) -> DualIndexer:
+        """A store built fresh from what the agent may see, in the same document order."""
+        assert self._twins is not None
+        visible = self.model.visible(agent)
+        key = tuple(map(repr, visible))
+        if key not in self._twins:
+            self._made += 1
+            twin = self._open(self.folder / f"twin-{self._made}")
+            twin.index_documents(visible)
+            self._twins[key] = twin
+            while len(self._twins) > _TWINS:
+                _, old = self._twins.popitem(last=False)
+                old.close()
+                shutil.rmtree(old.path, ignore_errors=True)
+        self._twins.move_to_end(key)
+        return self._twins[key]
+
+    def _face(self, agent: str | None) -> Any:
+        """The view of an agent; the store itself for nobody."""
+        return self.indexer if agent is None else self.indexer.for_agent(agent)
+
+
+def _same(found: list[Hit], expected: list[Hit], asked: str) -> None:
+    """Same hits, same order, same scores to the last bit, same explanations, same everything."""
+    places = [(hit.agent_id, hit.doc_id, hit.chunk_id, hit.score) for hit in found]
+    assert places == [(hit.agent_id, hit.doc_id, hit.chunk_id, hit.score) for hit in expected], asked
+    for one, other in zip(found, expected, strict=True):
+        assert one == other, asked

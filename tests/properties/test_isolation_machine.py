@@ -1,0 +1,224 @@
+"""Non-interference: whatever agents do, in whatever order, each sees its own world and nothing of the others'.
+
+Every search is compared with a plain-Python model and with a second store, built fresh from only what the agent may
+see: same hits, same order, same scores to the last bit, same explanations. After deletes and updates that also says
+that keyword statistics are those of the live documents.
+
+`HYPOTHESIS_PROFILE=proof` runs it long; the reasons a run was cheap or dear are in `tests/contracts/world.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from langchain_agentrag import SourceDocument
+from tests.contracts.world import World
+
+PROOF = os.environ.get("HYPOTHESIS_PROFILE") == "proof"
+
+LOOKALIKES = [
+    "a", "A", "a1", "a10", "a_b", "a-b", "a%", "*", "%", "_", "智能体", "智能體", "caf\u00e9", "cafe\u0301", "a" * 300,
+    "a" * 299, "a ", " a", "a\t", "a\n", "a\x00", "a\x00b", "None", "null", "shared", "' OR 1=1 --", "a/b", "../a", "ａ", "🤖",
+]  # fmt: skip
+WORDS = [
+    "数据库", "连接", "超时", "报错", "E1102", "alpha", "beta", "gamma", "alphas", "v2.10.3", "密码", "退款", "refund", "the",
+    "的", "机器学习", "機器學習", "データ", "🚀", "C++", "password", "10.20.30.40",
+]  # fmt: skip
+MODES = ["hybrid", "vector", "keyword"]
+FUSIONS = ["convex", "rrf", "dbsf", "relative"]
+DOC_IDS = ["d1", "d2", "d3", "D1", "d1 ", "文档", "a#0"]
+
+# Short enough that what one caller sees stays below 50 chunks, where no leg cuts its candidates off.
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join) | st.sampled_from(
+    ["", "   ", "。。。", "same line", "第一段。\n\n第二段，连接超时。\n\n第三段：退款。" * 2]
+)
+values = st.sampled_from([1, 2, 1.0, "1", "manual", True, None, ["x", "y"], {"lat": 1}])
+plain_metadata = st.dictionaries(st.sampled_from(["type", "n", "tags", "a.b", "owner"]), values, max_size=3)
+queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join) | st.sampled_from(
+    ["same line", "", "的", "。！", "量子纠缠", "*", "words:alpha"]
+)
+weights = st.sampled_from([(0.5, 0.5), (0.7, 0.3), (1.0, 0.0), (0.0, 1.0)])
+
+
+def hostile(agents: list[str]) -> st.SearchStrategy[object]:
+    """Filters that try to reach beyond the scope, next to honest ones."""
+    owner = st.sampled_from([*agents, None, "", "*"])
+    reaching = st.one_of(
+        owner.map(lambda name: {"agent_id": name}),
+        owner.map(lambda name: {"agent_id": {"$ne": name}}),
+        owner.map(lambda name: {"$not": {"agent_id": name}}),
+        owner.map(lambda name: {"$or": [{"agent_id": name}, {"agent_id": {"$exists": True}}]}),
+        st.just({"agent_id": {"$in": [*agents, None]}}),
+        st.sampled_from(DOC_IDS).map(lambda name: {"doc_id": name}),
+        owner.map(lambda name: {"$or": [{"owner": name}, {"doc_id": {"$ne": "x"}}]}),
+    )
+    honest = st.one_of(
+        st.dictionaries(
+            st.sampled_from(["type", "n", "a.b"]),
+            values.filter(lambda v: type(v) is not dict),
+            min_size=1,
+            max_size=2,
+        ),
+        values.map(lambda value: {"n": {"$ne": value}}),
+        st.just({"n": {"$gte": 1}}),
+        st.just({"tags": {"$contains": "x"}}),
+        st.just({"type": {"$in": []}}),
+        st.just({"$or": [{"n": 1}, {"type": "manual"}]}),
+    )
+    return st.none() | honest | reaching
+
+
+class Agents(RuleBasedStateMachine):
+    """Several agents at work on one store."""
+
+    options: Mapping[str, object] = MappingProxyType({})
+
+    @initialize(
+        agents=st.lists(st.sampled_from(LOOKALIKES), min_size=2, max_size=4, unique=True),
+        first=st.lists(texts.filter(str.strip), min_size=6, max_size=6),
+    )
+    def open(self, agents: list[str], first: list[str]) -> None:
+        self.agents, self.turn = agents, 0
+        self.world = World(**self.options)
+        for place, agent in enumerate([None, *agents]):
+            mine = [first[place], first[0], first[-1]][: 2 + (agent is None)]
+            self.world.put(agent, [SourceDocument(DOC_IDS[i], text, {"n": i}) for i, text in enumerate(mine)])
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.close()
+
+    def probe(self) -> None:
+        """After every write each observer asks once more; mode, rule, question and filter take turns."""
+        for agent in [None, *self.agents]:
+            turn = self.turn = self.turn + 1
+            other = self.agents[turn % len(self.agents)]
+            filters = [
+                None,
+                {"agent_id": other},
+                {"agent_id": {"$ne": agent}},
+                {"n": {"$gte": 1}},
+                {"agent_id": {"$exists": True}},
+            ]
+            self.world.search(
+                agent,
+                WORDS[turn % len(WORDS)] + " " + WORDS[turn * 7 % len(WORDS)],
+                k=(1, 5, 100)[turn % 3],
+                mode=MODES[turn % len(MODES)],
+                fusion=FUSIONS[turn % len(FUSIONS)],
+                where=filters[turn % len(filters)],
+            )
+
+    def who(self, data: st.DataObject) -> str | None:
+        return data.draw(st.sampled_from([None, *self.agents]), label="agent")
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def put(self, data: st.DataObject, count: int) -> None:
+        self.put_some(data, count)
+
+    @rule(data=st.data())
+    def put_many(self, data: st.DataObject) -> None:
+        self.put_some(data, 6)
+
+    def put_some(self, data: st.DataObject, count: int) -> None:
+        agent = self.who(data)
+        documents = []
+        for _ in range(count):
+            metadata = data.draw(plain_metadata)
+            if agent is not None and data.draw(st.booleans(), label="claims its owner"):
+                metadata["agent_id"] = agent
+            documents.append(SourceDocument(data.draw(st.sampled_from(DOC_IDS)), data.draw(texts), metadata))
+        self.world.put(agent, documents)
+        self.probe()
+
+    @rule(data=st.data())
+    def copy_from_another(self, data: st.DataObject) -> None:
+        """The same id and text under another owner: the closest two documents can be."""
+        held = self.world.everything()
+        if held:
+            twin = data.draw(st.sampled_from(held))
+            metadata = {key: value for key, value in twin.metadata.items() if key != "agent_id"}
+            self.world.put(self.who(data), [SourceDocument(twin.doc_id, twin.text, metadata)])
+            self.probe()
+
+    @rule(data=st.data())
+    def delete_by_id(self, data: st.DataObject) -> None:
+        self.world.delete(self.who(data), data.draw(st.lists(st.sampled_from(DOC_IDS), max_size=3)))
+        self.probe()
+
+    @rule(data=st.data())
+    def delete_by_filter(self, data: st.DataObject) -> None:
+        where = data.draw(hostile(self.agents).filter(lambda found: found is not None))
+        ids = data.draw(st.none() | st.lists(st.sampled_from(DOC_IDS), max_size=3))
+        self.world.delete(self.who(data), ids, where)
+        self.probe()
+
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        self.world.forget(data.draw(st.sampled_from(self.agents)))
+        self.probe()
+
+    @rule(data=st.data(), query=queries, k=st.sampled_from([1, 2, 5, 100]), share=weights)
+    def search(self, data: st.DataObject, query: str, k: int, share: tuple[float, float]) -> None:
+        where = data.draw(st.none() | hostile(self.agents))
+        for agent in [None, *self.agents]:
+            mode, fusion = data.draw(st.sampled_from(MODES)), data.draw(st.sampled_from(FUSIONS))
+            self.world.search(agent, query, k, mode=mode, fusion=fusion, weights=share, where=where)
+
+    @rule(data=st.data(), doc_id=st.sampled_from(DOC_IDS), place=st.integers(0, 3), around=st.integers(0, 2))
+    def read(self, data: st.DataObject, doc_id: str, place: int, around: int) -> None:
+        self.world.read(self.who(data), doc_id, place, before=around, after=around)
+
+    @rule(data=st.data())
+    def count(self, data: st.DataObject) -> None:
+        self.world.stats(self.who(data))
+
+    @rule()
+    def refuse_the_empty_id(self) -> None:
+        self.world.refuse_empty_agent()
+
+    @precondition(lambda self: self.world.searches)
+    @rule()
+    def reopen(self) -> None:
+        self.world.reopen()
+        self.probe()
+
+    @invariant()
+    def legs_agree_with_the_catalog(self) -> None:
+        if hasattr(self, "world"):
+            self.world.verify()
+
+
+class AgentsOnChroma(Agents):
+    """The same with every vector search through HNSW."""
+
+    options = MappingProxyType({"exact_limit": 0, "chroma": "always"})
+
+
+def profile(*, short: tuple[int, int], long: tuple[int, int]) -> settings:
+    examples, steps = long if PROOF else short
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        print_blob=True,
+        # a shrunk failure is worth minutes, a commented one is not: each step here costs as much as a small test
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if PROOF else [])],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+TestAgents = Agents.TestCase
+TestAgents.settings = profile(short=(20, 20), long=(1000, 50))
+TestAgentsOnChroma = AgentsOnChroma.TestCase
+TestAgentsOnChroma.settings = profile(short=(4, 12), long=(60, 30))
+if PROOF:
+    TestAgents = pytest.mark.timeout(7200)(TestAgents)
+    TestAgentsOnChroma = pytest.mark.timeout(7200)(TestAgentsOnChroma)
