@@ -85,7 +85,18 @@ def chunk_document(document: SourceDocument, chunking: Chunking) -> list[Chunk]:
     """
     if not document.text or document.text.isspace():
         return []
+    if document.kind == "plain" and not document.sections and len(document.text) <= chunking.size:
+        return [
+            _whole(document.text)
+        ]  # no character costs more than 1, so it fits; most rows and turns end here
     return _Chunker(document, chunking).run()
+
+
+def _whole(text: str) -> Chunk:
+    """A short plain text as its only chunk: what `_Chunker` would find, without looking for places to cut."""
+    start = len(text) - len(text.lstrip())
+    end = len(text.rstrip())
+    return Chunk(0, start, end, text[start:end], locator={"line": text.count("\n", 0, start) + 1})
 
 
 class _Chunker:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from langchain_agentrag.boundaries import sentence_ends, splits_cluster
-from langchain_agentrag.chunking import Chunking, chunk_document
+from langchain_agentrag.chunking import Chunking, _Chunker, chunk_document
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.records import Section, SourceDocument
 
@@ -84,6 +84,13 @@ def test_a_section_that_stands_alone_shares_no_chunk(text, size, kind, data):
 def test_without_overlap_nothing_is_repeated(text, size, kind):
     chunks = chunks_of(text, kind, size=size)
     assert all(before.end <= after.start for before, after in pairwise(chunks))
+
+
+@given(texts)
+def test_a_short_plain_text_is_the_one_chunk_the_long_way_would_find(text):
+    if text.strip():
+        document = SourceDocument("d", text)
+        assert chunk_document(document, Chunking()) == _Chunker(document, Chunking()).run()
 
 
 @given(
