@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.embedding import HashingEmbeddings
     from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.record_manager import HybridRecordManager
     from langchain_agentrag.records import Hit, Hits, SourceDocument
     from langchain_agentrag.retriever import HybridRetriever
+    from langchain_agentrag.structured import HybridTranslator
+    from langchain_agentrag.vectorstore import HybridVectorStore
     from langchain_agentrag.view import AgentView
 
 _HOMES = {
@@ -29,7 +32,10 @@ _HOMES = {
     "HashingEmbeddings": "embedding",
     "Hit": "records",
     "Hits": "records",
+    "HybridRecordManager": "record_manager",
     "HybridRetriever": "retriever",
+    "HybridTranslator": "structured",
+    "HybridVectorStore": "vectorstore",
     "SourceDocument": "records",
 }
 
@@ -44,7 +50,10 @@ __all__ = [
     "HashingEmbeddings",
     "Hit",
     "Hits",
+    "HybridRecordManager",
     "HybridRetriever",
+    "HybridTranslator",
+    "HybridVectorStore",
     "SourceDocument",
 ]
 

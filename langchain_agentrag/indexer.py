@@ -16,6 +16,7 @@ from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.index import verify as verification
 from langchain_agentrag.index.exact import filterable
+from langchain_agentrag.index.ledger import Ledger, forget_records
 from langchain_agentrag.index.reading import documents_of
 from langchain_agentrag.index.store import ChromaPolicy, Store
 from langchain_agentrag.index.verify import VerifyReport
@@ -115,6 +116,12 @@ class DualIndexer:
         """The store's embedding model, resolved on first use."""
         return self._model.embedder
 
+    @property
+    def model_name(self) -> str | None:
+        """Name of the embedding model the store was built with; None before the first write. Loads no model."""
+        found = self._store.catalog.manifest().get("embedding")
+        return None if found is None else str(found["name"])
+
     def close(self) -> None:
         """Release every file; idempotent."""
         self._store.close()
@@ -206,7 +213,13 @@ class DualIndexer:
             raise ScopeError(
                 "forget_agent() needs the id of an agent: shared documents are removed with delete()."
             )
+        forget_records(self._store.catalog, owner)
         return SyncReport(deleted=self._store.forget(owner).deleted)
+
+    def ledger(self, namespace: str, *, agent_id: str | None = None) -> Ledger:
+        """Keys that an outside indexing run has written for one owner; see `record_manager`."""
+        self._store.check_open()
+        return Ledger(self._store.catalog, check_agent_id(agent_id), namespace)
 
     def _matching(self, owner: str | None, condition: filters.Filter) -> list[str]:
         found = documents_of(self._store.catalog.connection(), owner)

@@ -19,7 +19,10 @@ PROMISED = [
     "HashingEmbeddings",
     "Hit",
     "Hits",
+    "HybridRecordManager",
     "HybridRetriever",
+    "HybridTranslator",
+    "HybridVectorStore",
     "SourceDocument",
 ]
 

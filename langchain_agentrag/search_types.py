@@ -1,0 +1,78 @@
+"""LangChain's words for a search, in the engine's: what both LangChain faces share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from langchain_agentrag.errors import InvalidQueryError
+from langchain_agentrag.filters import Filter, conjoin, parse
+from langchain_agentrag.records import SearchMode
+from langchain_agentrag.search.request import SearchOptions, check_option_names
+
+SearchType = Literal["hybrid", "vector", "keyword", "mmr", "similarity", "bm25"]
+
+MODES: Mapping[str, SearchMode] = {
+    "hybrid": "hybrid",
+    "mmr": "hybrid",
+    "vector": "vector",
+    "similarity": "vector",
+    "keyword": "keyword",
+    "bm25": "keyword",
+}
+"""What each search type asks of the engine; "mmr" also asks for different hits."""
+
+PER_CALL = (
+    "filter",
+    "search_type",
+    "weights",
+    "fusion",
+    "fetch_k",
+    "score_threshold",
+    "max_per_document",
+    "lambda_mult",
+    "reranker",
+)
+"""Options a call may give besides k."""
+
+_TRACING = frozenset({"verbose", "run_name", "run_id", "tags", "metadata", "callbacks"})
+_LAMBDA = 0.5  # LangChain's default of lambda_mult
+
+
+def engine_options(
+    bound: Filter | None, defaults: Mapping[str, Any], call: Mapping[str, Any]
+) -> SearchOptions:
+    """Options for the engine. A filter of the call is and-ed with the bound one; other options replace the defaults.
+
+    Args:
+        bound: Filter that every call obeys.
+        defaults: Options by the names of `PER_CALL`.
+        call: What this call gave; what belongs to tracing is passed over.
+
+    Raises:
+        InvalidQueryError: an unknown option or search type.
+        FilterError: the call's filter cannot be parsed.
+    """
+    given = {name: value for name, value in call.items() if name not in _TRACING}
+    check_option_names(given, dict.fromkeys(("k", *PER_CALL)))
+    chosen = {**defaults, **given}
+    search_type, relevance = chosen.get("search_type", "hybrid"), chosen.get("lambda_mult")
+    if search_type not in MODES:
+        raise InvalidQueryError(f"Unknown search_type {search_type!r}: choose one of {', '.join(MODES)}.")
+    if relevance is None:
+        relevance = _LAMBDA if search_type == "mmr" else 1.0
+    if isinstance(relevance, bool) or not isinstance(relevance, int | float) or not 0 <= relevance <= 1:
+        raise InvalidQueryError(
+            f"lambda_mult={relevance!r} must be a number from 0 (different) to 1 (relevant)."
+        )
+    return SearchOptions(
+        filter=conjoin(bound, parse(given.get("filter"))),
+        mode=MODES[search_type],
+        weights=chosen.get("weights"),
+        fusion=chosen.get("fusion") or "convex",
+        fetch_k=chosen.get("fetch_k"),
+        score_threshold=chosen.get("score_threshold"),
+        max_per_document=chosen.get("max_per_document"),
+        diversity=1.0 - relevance,
+        reranker=chosen.get("reranker"),
+    )
