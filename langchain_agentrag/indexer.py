@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from langchain_agentrag import filters
 from langchain_agentrag.analysis import Analyzer
@@ -24,6 +24,7 @@ from langchain_agentrag.ingest.documents import as_doc_ids, as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.model import Model
+from langchain_agentrag.options import check_options
 from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.passages import read_documents, read_passage
@@ -32,6 +33,7 @@ from langchain_agentrag.search.searcher import Searcher
 
 if TYPE_CHECKING:
     from langchain_agentrag.connectors.base import BaseConnector
+    from langchain_agentrag.ingest.adopt import Owner
     from langchain_agentrag.view import AgentView
 
 logger = logging.getLogger(__name__)
@@ -76,7 +78,7 @@ class DualIndexer:
         lock_timeout: float = 30.0,
         embed_timeout: float | None = None,
     ) -> None:
-        _check_options(exact_limit, chroma, lock_timeout, embed_timeout)
+        check_options(exact_limit, chroma, lock_timeout, embed_timeout)
         self._chunking, self._analyzer = chunking or Chunking(), analyzer or Analyzer()
         self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout)
         try:
@@ -86,6 +88,50 @@ class DualIndexer:
             self._store.close()
             raise
         self._searcher = Searcher(self._store, self._analyzer)
+
+    @classmethod
+    def from_chroma(
+        cls,
+        source: Any,  # noqa: ANN401  (see Args)
+        path: str | Path,
+        embeddings: Any = None,  # noqa: ANN401
+        *,
+        collection_name: str | None = None,
+        agent_id: Owner = None,
+        on_progress: Tell | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """A store with everything a Chroma collection holds: texts, metadata and vectors; nothing is embedded or cut.
+
+        Ids become doc_ids. What an interrupted call took over is not written again by the next one.
+
+        Args:
+            source: A chromadb collection, a langchain-chroma `Chroma`, or the path of a Chroma folder.
+            path: Folder of the store.
+            embeddings: The model the vectors were made with; None takes that of a `Chroma`.
+            collection_name: Which collection of the folder, where there are several.
+            agent_id: Owner of all of it, or a function of a record's metadata that gives the owner.
+            on_progress: Called as records are done.
+            options: Options of the store, as of `DualIndexer`.
+
+        Raises:
+            StoreMismatchError: the vectors have another length than the model's.
+            UsageError: the source is no collection, or it is not clear which one is meant.
+        """
+        from langchain_agentrag.index.adopt import foreign_collection
+        from langchain_agentrag.ingest.adopt import adopt
+
+        if embeddings is None and hasattr(source, "_collection"):
+            embeddings = getattr(source, "embeddings", None)
+        with foreign_collection(source, collection_name) as collection:
+            indexer = cls(path, embeddings, **options)
+            try:
+                with indexer._pipeline(on_progress, collection.count()) as pipeline:
+                    adopt(collection, pipeline, indexer.embedder, agent_id)
+            except BaseException:
+                indexer.close()
+                raise
+        return indexer
 
     def __repr__(self) -> str:
         return f"DualIndexer({str(self._store.folder)!r})"
@@ -201,7 +247,7 @@ class DualIndexer:
             )
         chosen = set(named) if named is not None else None
         with self._pipeline(None, None, keep_vectors=False) as pipeline:
-            for doc_id in self._matching(owner, condition) if condition is not None else named or ():
+            for doc_id in named or () if condition is None else matching_ids(self._store, owner, condition):
                 if chosen is None or doc_id in chosen:
                     pipeline.remove(owner, doc_id)
         return pipeline.report
@@ -220,14 +266,6 @@ class DualIndexer:
         """Keys that an outside indexing run has written for one owner; see `record_manager`."""
         self._store.check_open()
         return Ledger(self._store.catalog, check_agent_id(agent_id), namespace)
-
-    def _matching(self, owner: str | None, condition: filters.Filter) -> list[str]:
-        found = documents_of(self._store.catalog.connection(), owner)
-        return [
-            known.doc_id
-            for known, metadata in found
-            if filters.match(condition, filterable(owner, known.doc_id, metadata, "{}"))
-        ]
 
     def _pipeline(
         self, on_progress: Tell | None, total: int | None, *, keep_vectors: bool = True
@@ -359,16 +397,3 @@ class DualIndexer:
     def repair(self) -> VerifyReport:
         """Rebuild what differs from the catalog, without embedding anything; then verify."""
         return verification.repair(self._store)
-
-
-def _check_options(exact_limit: object, chroma: object, lock_timeout: object, embed_timeout: object) -> None:
-    if isinstance(exact_limit, bool) or not isinstance(exact_limit, int) or exact_limit < 0:
-        raise UsageError(f"exact_limit={exact_limit!r}: give a number of rows, 0 for always HNSW.")
-    if chroma not in get_args(ChromaPolicy):
-        raise UsageError(f"chroma={chroma!r}: choose one of {', '.join(get_args(ChromaPolicy))}.")
-    if not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
-        raise UsageError(f"lock_timeout={lock_timeout!r}: give seconds, 0 for not waiting at all.")
-    if embed_timeout is not None and (not isinstance(embed_timeout, int | float) or not embed_timeout > 0):
-        raise UsageError(
-            f"embed_timeout={embed_timeout!r}: give seconds above 0, or None to wait for the model."
-        )

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from langchain_agentrag import filters
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageError
-from langchain_agentrag.index.reading import is_storable
+from langchain_agentrag.index.exact import filterable
+from langchain_agentrag.index.reading import documents_of, is_storable
+from langchain_agentrag.index.store import Store
 from langchain_agentrag.records import SourceDocument
 from langchain_agentrag.scope import resolve_owner
 
@@ -100,6 +103,15 @@ def as_doc_ids(given: str | Iterable[str] | None) -> list[str] | None:
         if not isinstance(doc_id, str):
             raise UsageError(f"Cannot tell a document by {doc_id!r}: ids are strings.")
     return [doc_id for doc_id in dict.fromkeys(ids) if is_storable(doc_id)]
+
+
+def matching_ids(store: Store, owner: str | None, condition: filters.Filter) -> list[str]:
+    """Ids of an owner's documents that a filter keeps, in document order."""
+    return [
+        known.doc_id
+        for known, metadata in documents_of(store.catalog.connection(), owner)
+        if filters.match(condition, filterable(owner, known.doc_id, metadata, "{}"))
+    ]
 
 
 def _converted(given: object, seen: Counter[str]) -> SourceDocument:

@@ -116,6 +116,8 @@ class Pipeline:
             if kind is None:
                 self._flush()
             self._wait()
+            if not self._keep_vectors:
+                self._store.erase()  # once, not per batch: it may write much of a keyword index anew
         finally:
             self._writer.shutdown()
             self.report += SyncReport(seconds=time.monotonic() - self._started)
