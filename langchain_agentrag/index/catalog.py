@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sqlite3
 import threading
 import weakref
@@ -18,10 +19,19 @@ from typing import Any
 
 from langchain_agentrag.errors import NotAStoreError, StoreError, StoreMismatchError
 
+logger = logging.getLogger(__name__)
+
 FORMAT = 1
 """Version of the schema below; a newer one is refused, an older one is migrated on open."""
 
 _BUSY_SECONDS = 30.0
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "secure_delete=ON",  # deleted text is overwritten, not only unlinked
+    "cache_size=-32768",
+    "mmap_size=1073741824",
+)
 _MANY = 500  # bound parameters per statement, well below SQLite's limit
 
 _SCHEMA = """
@@ -29,8 +39,8 @@ CREATE TABLE manifest(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE partitions(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     owner TEXT UNIQUE,                      -- NULL: shared
-    name TEXT NOT NULL UNIQUE,              -- of the keyword folder and the Chroma collection
-    in_chroma INTEGER NOT NULL DEFAULT 0,
+    name TEXT NOT NULL UNIQUE,              -- of the keyword folder; an index that is made anew gets a new name
+    collection TEXT UNIQUE,                 -- of the Chroma collection; NULL: Chroma does not hold the partition
     generation INTEGER NOT NULL DEFAULT 0,  -- grows with every commit that touches the partition
     removals INTEGER NOT NULL DEFAULT 0,    -- rows that ever died
     documents INTEGER NOT NULL DEFAULT 0,
@@ -69,12 +79,12 @@ CREATE TABLE items(source TEXT NOT NULL, item TEXT NOT NULL, version TEXT, PRIMA
 CREATE TABLE journal(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     partition INTEGER NOT NULL,
-    state TEXT NOT NULL,                    -- 'writing' until the commit, then 'cleaning'
+    state TEXT NOT NULL,                    -- see JournalEntry
     first INTEGER NOT NULL, last INTEGER NOT NULL,
     dead TEXT NOT NULL DEFAULT '[]'
 );
 CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO counters VALUES ('row', 1);
+INSERT INTO counters VALUES ('row', 1), ('chroma', 0);
 """
 
 
@@ -85,8 +95,8 @@ class PartitionRow:
     Attributes:
         id: Key in the catalog.
         owner: Agent, or None for shared.
-        name: Name of its keyword folder and its collection.
-        in_chroma: Whether Chroma holds its vectors.
+        name: Name of its keyword folder.
+        collection: Name of its Chroma collection, or None while Chroma does not hold its vectors.
         generation: Grows with every commit that touches it.
         removals: Rows that ever died.
         documents: Live documents.
@@ -97,15 +107,41 @@ class PartitionRow:
     id: int
     owner: str | None
     name: str
-    in_chroma: bool
+    collection: str | None
     generation: int
     removals: int
     documents: int
     chunks: int
     tokens: tuple[int, ...]
 
+    @property
+    def in_chroma(self) -> bool:
+        """Whether Chroma holds its vectors."""
+        return self.collection is not None
 
-_PARTITION = "id, owner, name, in_chroma, generation, removals, documents, chunks, tokens"
+
+_PARTITION = "id, owner, name, collection, generation, removals, documents, chunks, tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """Work that was begun and is not finished.
+
+    Attributes:
+        id: Key in the journal.
+        partition: Partition it concerns.
+        state: "writing": `rows` may be in the legs and are not live. "cleaning": `payload` lists dead rows that may
+            still be in the legs. "dropping": `payload` names a keyword folder and a collection that belong to no
+            partition. "purging": terms of deleted rows may still be in the partition's keyword index.
+        rows: Rows reserved for a write.
+        payload: See `state`; None when it cannot be read.
+    """
+
+    id: int
+    partition: int
+    state: str
+    rows: range
+    payload: Any
 
 
 class Catalog:
@@ -140,11 +176,8 @@ class Catalog:
                 check_same_thread=False,
                 factory=_Connection,
             )
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten, not only unlinked
-            connection.execute("PRAGMA cache_size=-32768")
-            connection.execute("PRAGMA mmap_size=1073741824")
+            for pragma in _PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
             self._local.connection = connection
             with self._guard:
                 self._open.add(connection)
@@ -195,12 +228,18 @@ class Catalog:
             self._open.clear()
         self._local = threading.local()
 
-    def erase_free_space(self) -> None:
+    def erase_free_space(self) -> bool:
         """Leave no deleted text in the write-ahead log either.
 
-        A reader of another process that holds an old snapshot delays this; the next call finishes it.
+        Returns:
+            Whether it was done; a reader that holds an old snapshot, or a full disk, leaves it to the next call.
         """
-        self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        try:
+            busy = self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error as error:
+            logger.warning("the write-ahead log of %s could not be emptied: %s", self._path, error)
+            return False
+        return not busy
 
     def check_integrity(self) -> list[str]:
         """Problems SQLite finds in the file; empty when it is sound."""
@@ -272,19 +311,38 @@ class Catalog:
                 announced[partition] = (int(entry or 0), range(first, first + size))
             return announced
 
-    def journal(self) -> list[tuple[int, int, str, range, list[Any]]]:
-        """Unfinished writes: (id, partition, state, reserved rows, dead rows)."""
-        rows = self.connection().execute(
+    def journal(self) -> list[JournalEntry]:
+        """Unfinished work, oldest first."""
+        found = self.connection().execute(
             "SELECT id, partition, state, first, last, dead FROM journal ORDER BY id"
         )
-        return [
-            (entry, part, state, range(a, b + 1), json.loads(dead)) for entry, part, state, a, b, dead in rows
-        ]
+        return [_journal_entry(*values) for values in found]
+
+    def announce(self, partition: int, state: str, payload: object) -> int:
+        """Note work that is about to begin; the entry's id."""
+        with self.transaction() as connection:
+            found = connection.execute(
+                "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, 0, -1, ?)",
+                (partition, state, json.dumps(payload)),
+            )
+            return int(found.lastrowid or 0)
 
     def clear_journal(self, entries: Iterable[int]) -> None:
-        """Forget finished writes."""
+        """Forget finished work."""
         with self.transaction() as connection:
             connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
+
+    # -- Chroma ---------------------------------------------------------------------------------------------------
+
+    def counter(self, name: str) -> int:
+        """Value of a counter."""
+        found = self.connection().execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
+        return int(found[0])
+
+    def set_counter(self, name: str, value: int) -> None:
+        """Set a counter."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE counters SET value = ? WHERE name = ?", (value, name))
 
     # -- opening --------------------------------------------------------------------------------------------------
 
@@ -325,14 +383,27 @@ class Catalog:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that can be referenced weakly."""
+    """A connection that can be referenced weakly, and closes itself when its thread is gone."""
+
+    def __del__(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.close()
 
 
 def _partition(row: Sequence[Any]) -> PartitionRow:
-    key, owner, name, in_chroma, generation, removals, documents, chunks, tokens = row
+    key, owner, name, collection, generation, removals, documents, chunks, tokens = row
     return PartitionRow(
-        key, owner, name, bool(in_chroma), generation, removals, documents, chunks, tuple(json.loads(tokens))
+        key, owner, name, collection, generation, removals, documents, chunks, tuple(json.loads(tokens))
     )
+
+
+def _journal_entry(*values: Any) -> JournalEntry:  # noqa: ANN401
+    """A row of the journal, whatever has become of it: what cannot be read has no payload."""
+    key, partition, state, first, last, packed = values
+    try:
+        return JournalEntry(key, partition, state, range(first, last + 1), json.loads(packed))
+    except (TypeError, ValueError):
+        return JournalEntry(key, partition, "unreadable", range(0), None)
 
 
 def _cannot_open(path: Path, error: sqlite3.Error) -> StoreError:

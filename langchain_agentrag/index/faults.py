@@ -18,8 +18,13 @@ POINTS = (
     "journal-cleared",
     "promotion-started",
     "promotion-filled",
+    "rebuild-filled",
+    "rebuild-swapped",
+    "chroma-reset",
     "forget-committed",
     "forget-dropped",
+    "purged",
+    "erased",
 )
 """Every point, in the order a write reaches them."""
 

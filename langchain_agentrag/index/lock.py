@@ -34,18 +34,22 @@ class WriteLock:
         self._depth = 0
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, patience: float | None = None) -> Iterator[None]:
         """Hold the lock for the length of a `with` block.
+
+        Args:
+            patience: Seconds to wait at most, where the store's time-out is too long.
 
         Raises:
             StoreLockedError: another writer kept it for longer than the time-out.
         """
+        timeout = self._timeout if patience is None else min(patience, self._timeout)
         started = time.monotonic()
-        if not self._thread.acquire(timeout=self._timeout):
-            raise StoreLockedError(self._explain())
+        if not self._thread.acquire(timeout=timeout):
+            raise StoreLockedError(self._explain(timeout))
         try:
             if self._depth == 0:
-                self._acquire_file(max(0.0, self._timeout - (time.monotonic() - started)))
+                self._acquire_file(timeout, max(0.0, timeout - (time.monotonic() - started)))
             self._depth += 1
             try:
                 yield
@@ -56,11 +60,11 @@ class WriteLock:
         finally:
             self._thread.release()
 
-    def _acquire_file(self, timeout: float) -> None:
+    def _acquire_file(self, timeout: float, left: float) -> None:
         try:
-            self._file.acquire(timeout=timeout, poll_interval=0.01)
+            self._file.acquire(timeout=left, poll_interval=0.01)
         except Timeout as error:
-            raise StoreLockedError(self._explain()) from error
+            raise StoreLockedError(self._explain(timeout)) from error
         holder = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -70,13 +74,13 @@ class WriteLock:
         with contextlib.suppress(OSError):
             self._holder.write_text(json.dumps(holder), encoding="utf-8")
 
-    def _explain(self) -> str:
+    def _explain(self, timeout: float) -> str:
         try:
             known = json.loads(self._holder.read_text(encoding="utf-8"))
             holder = f"process {known['pid']} on {known['host']} (since {known['since']})"
         except (OSError, ValueError, KeyError):
             holder = "another writer"
         return (
-            f"Could not write to {self._holder.parent} within {self._timeout:g} s: {holder} holds the write lock. "
+            f"Could not write to {self._holder.parent} within {timeout:g} s: {holder} holds the write lock. "
             "Wait for it to finish, or open the store with a larger lock_timeout."
         )

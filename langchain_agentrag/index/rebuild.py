@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from langchain_agentrag.analysis import FIELDS, Analyzer
+from langchain_agentrag.analysis import FIELDS, Analyzer, Terms
 from langchain_agentrag.index.batch import pack_lengths, pack_terms, unpack_terms
-from langchain_agentrag.index.catalog import Catalog
+from langchain_agentrag.index.catalog import Catalog, batched
 from langchain_agentrag.index.exact import unpack_vectors
 from langchain_agentrag.index.protocol import KeywordLeg, VectorLeg
 
@@ -26,6 +27,20 @@ def fill_keywords(catalog: Catalog, partition: int, leg: KeywordLeg) -> None:
     ):
         leg.add([row for row, _, _ in page], [unpack_terms(terms, lengths) for _, terms, lengths in page])
         last = page[-1][0]
+
+
+def terms_of(catalog: Catalog, rows: Sequence[int]) -> list[tuple[int, Terms]]:
+    """(row, terms) of those of the rows that are live."""
+    found: list[tuple[int, Terms]] = []
+    for part in batched(rows):
+        marks = ",".join("?" * len(part))
+        found += [
+            (row, unpack_terms(terms, lengths))
+            for row, terms, lengths in catalog.connection().execute(
+                f"SELECT row, terms, lengths FROM chunks WHERE row IN ({marks})", tuple(part)
+            )
+        ]
+    return found
 
 
 def fill_vectors(catalog: Catalog, partition: int, leg: VectorLeg) -> None:

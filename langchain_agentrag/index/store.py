@@ -3,36 +3,41 @@
 Write protocol: (1) announce the write in the journal and reserve row ids, (2) write the new rows to both legs,
 (3) one catalog transaction makes them live and the old ones dead: the commit point, (4) take dead rows out of the legs
 and clear the journal. Whatever is left in the journal when a store is opened or written is undone (before the commit
-point) or completed (after it).
+point) or completed (after it): see `recovery`.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import logging
 import os
-import secrets
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
 from langchain_agentrag.analysis import Analyzer
-from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreMismatchError
+from langchain_agentrag.errors import (
+    NotAStoreError,
+    StoreClosedError,
+    StoreError,
+    StoreLockedError,
+    StoreMismatchError,
+)
 from langchain_agentrag.index.batch import Batch, Outcome, PreparedChunk, commit, pack_vector
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
 from langchain_agentrag.index.exact import PartitionCache
 from langchain_agentrag.index.faults import reach
 from langchain_agentrag.index.keyword import TantivyKeywords
+from langchain_agentrag.index.legs import Legs, fresh_name
 from langchain_agentrag.index.lock import WriteLock
 from langchain_agentrag.index.protocol import Rows, Vectors
-from langchain_agentrag.index.rebuild import fill_keywords, fill_vectors, reanalyze_chunks
-from langchain_agentrag.index.vector import ChromaFolder, ChromaVectors
+from langchain_agentrag.index.rebuild import reanalyze_chunks
+from langchain_agentrag.index.recovery import Recovery
+from langchain_agentrag.index.vector import ChromaVectors
 from langchain_agentrag.records import StoreStats
 from langchain_agentrag.scope import Scope
 
@@ -41,9 +46,7 @@ logger = logging.getLogger(__name__)
 ChromaPolicy = Literal["auto", "always", "large"]
 """Which partitions Chroma holds: shared and large ones, every one from its first row, or large ones only."""
 
-_OPEN_PARTITIONS = 256
-_UNSEEN_LIMIT = 2_000
-_Handle = TypeVar("_Handle")
+_OPENING_PATIENCE = 2.0  # seconds that opening waits for a writer: whoever writes recovers as well
 
 
 class Store:
@@ -66,16 +69,15 @@ class Store:
         self.folder, self.exact_limit, self._policy = folder, exact_limit, chroma
         self.catalog = Catalog(folder / "catalog.sqlite")
         self.lock = WriteLock(folder, lock_timeout)
-        self.chroma = ChromaFolder(folder / "chroma", self._horizon)
+        self.legs = Legs(folder, self.catalog, self.lock)
+        self.recovery = Recovery(self.catalog, self.legs)
         self._pid, self._closed = os.getpid(), False
-        self._guard = threading.RLock()
-        self._keywords: OrderedDict[int, tuple[int, TantivyKeywords]] = OrderedDict()
-        self._vectors: OrderedDict[int, ChromaVectors] = OrderedDict()
-        self._caches: OrderedDict[int, PartitionCache] = OrderedDict()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
-        if self.catalog.journal():
-            with self.lock.held():
-                self.recover()
+        try:
+            self._heal()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Release every file; idempotent."""
@@ -83,9 +85,7 @@ class Store:
             return
         self._closed = True
         self._pool.shutdown()
-        self.chroma.close()
-        self._keywords.clear()
-        self._caches.clear()
+        self.legs.close()
         self.catalog.close()
 
     def check_open(self) -> None:
@@ -105,41 +105,20 @@ class Store:
     # -- handles --------------------------------------------------------------------------------------------------
 
     def keywords(self, partition: PartitionRow) -> TantivyKeywords:
-        """The keyword leg of a partition, as new as `partition`; rebuilt when it was lost."""
-        with self._guard:
-            generation, leg = self._keywords.get(partition.id, (-1, None))
-            if leg is None:
-                leg = self._open_keywords(partition)
-            elif generation != partition.generation:
-                leg.refresh()
-            _remember(self._keywords, partition.id, (partition.generation, leg))
-            return leg
+        """See `Legs.keywords`."""
+        return self.legs.keywords(partition)
 
     def vectors(self, partition: PartitionRow) -> ChromaVectors:
-        """The Chroma collection of a partition."""
-        with self._guard:
-            leg = self._vectors.get(partition.id) or self.chroma.collection(partition.name, partition.owner)
-            _remember(self._vectors, partition.id, leg)
-            return leg
+        """See `Legs.vectors`."""
+        return self.legs.vectors(partition)
 
     def cache(self, partition: PartitionRow) -> PartitionCache:
-        """What is kept in memory of a partition."""
-        with self._guard:
-            cache = self._caches.get(partition.id) or PartitionCache(self.catalog, partition)
-            _remember(self._caches, partition.id, cache)
-            return cache
+        """See `Legs.cache`."""
+        return self.legs.cache(partition)
 
-    def unseen(self, rows: Rows) -> Rows:
-        """Rows that other processes wrote and Chroma's open client cannot see; reopens it when they are many."""
-        hidden = self.chroma.unseen(rows)
-        if len(hidden) > _UNSEEN_LIMIT:
-            self.chroma.close()
-            hidden = self.chroma.unseen(rows)
-        return hidden
-
-    def keyword_folder(self, name: str) -> Path:
-        """Where the keyword leg of that name lives."""
-        return self.folder / "keyword" / name
+    def unseen(self, partition: PartitionRow, rows: Rows) -> Rows:
+        """See `Legs.unseen`."""
+        return self.legs.unseen(partition, rows)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -152,24 +131,26 @@ class Store:
         """
         self.check_open()
         with self.lock.held():
-            if self.catalog.journal():
-                self.recover()
-            owners = {put.document.agent_id for put in batch.puts}
-            partitions = {owner: self.ensure_partition(owner) for owner in owners}
-            for owner in {owner for owner, _ in batch.removes} - owners:
-                if found := self.catalog.partition(owner):
-                    partitions[owner] = found
-            batch.removes = [(owner, doc_id) for owner, doc_id in batch.removes if owner in partitions]
-            outcome = self._write_locked(batch, partitions)
-            self._promote(partition.owner for partition in partitions.values())
+            self._recover_if_needed()
+            try:
+                outcome, owners = self._attempt(batch)
+            except StoreError as error:
+                # undoing it has rebuilt what was broken: a leg that was damaged from outside is no reason to fail
+                logger.warning("writing a batch once more: %s", error)
+                outcome, owners = self._attempt(batch)
+            self._promote(owners)
             return outcome
 
     def forget(self, owner: str) -> Outcome:
-        """Drop an owner's partition: afterwards nothing of it is on disk."""
+        """Drop an owner's partition: afterwards nothing of it is on disk.
+
+        Raises:
+            StoreLockedError: another process is writing.
+            StoreError: nobody can find anything of it any more, but something could not be deleted yet.
+        """
         self.check_open()
         with self.lock.held():
-            if self.catalog.journal():
-                self.recover()
+            self._recover_if_needed()
             partition = self.catalog.partition(owner)
             if partition is None:
                 return Outcome()
@@ -181,17 +162,32 @@ class Store:
                 )
                 rows = "(SELECT row FROM chunks WHERE partition = ?)"
                 connection.execute(f"DELETE FROM vectors WHERE row IN {rows}", (partition.id,))
-                for table in ("chunks", "documents", "embedding_cache"):
+                for table in ("chunks", "documents", "embedding_cache", "journal"):
                     connection.execute(f"DELETE FROM {table} WHERE partition = ?", (partition.id,))
                 connection.execute("DELETE FROM partitions WHERE id = ?", (partition.id,))
                 connection.execute(
                     "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, 'dropping', 0, -1, ?)",
-                    (partition.id, json.dumps([partition.name, partition.in_chroma])),
+                    (
+                        partition.id,
+                        json.dumps({"keyword": partition.name, "collection": partition.collection}),
+                    ),
                 )
             reach("forget-committed")
-            self.recover()
-            self.catalog.erase_free_space()
+            self.legs.forget(partition)
+            self._erase(f"agent {owner!r}")
             return Outcome(deleted=partition.documents)
+
+    def erase(self) -> None:
+        """Remove from disk what deleted documents have left in the keyword indexes and in the write-ahead log.
+
+        Raises:
+            StoreLockedError: another process is writing.
+            StoreError: it could not be done yet.
+        """
+        self.check_open()
+        with self.lock.held():
+            if self.catalog.journal():
+                self._erase("the deleted documents")
 
     def remember_vectors(self, owner: str | None, vectors: Mapping[bytes, Vectors]) -> None:
         """Keep vectors that were paid for though their batch could not be written; best effort."""
@@ -251,9 +247,11 @@ class Store:
                         "its terms would not meet the query's. Open it with the settings it was built with, or with "
                         "reanalyze=True to analyse its texts again (nothing is embedded again)."
                     )
+                # until all of it is done, neither analyzer fits
+                self.catalog.promise(analyzer=f"{analyzer.fingerprint}, unfinished")
                 reanalyze_chunks(self.catalog, analyzer)
                 for partition in self.catalog.partitions():
-                    self.rebuild_keywords(partition)
+                    self.legs.rebuild_keywords(partition)
             self.catalog.promise(analyzer=analyzer.fingerprint)
 
     def ensure_partition(self, owner: str | None) -> PartitionRow:
@@ -261,10 +259,16 @@ class Store:
         found = self.catalog.partition(owner)
         if found is not None:
             return found
-        # the suffix keeps a forgotten agent's name from coming back while another process still has it open
-        digest = hashlib.blake2b((owner or "").encode("utf-8"), digest_size=12).hexdigest()
-        kind = "shared" if owner is None else "agent"
-        return self.catalog.add_partition(owner, f"{kind}-{digest}-{secrets.token_hex(3)}")
+        return self.catalog.add_partition(owner, fresh_name(owner))
+
+    def _attempt(self, batch: Batch) -> tuple[Outcome, set[str | None]]:
+        owners = {put.document.agent_id for put in batch.puts}
+        partitions = {owner: self.ensure_partition(owner) for owner in owners}
+        for owner in {owner for owner, _ in batch.removes} - owners:
+            if found := self.catalog.partition(owner):
+                partitions[owner] = found
+        batch.removes = [(owner, doc_id) for owner, doc_id in batch.removes if owner in partitions]
+        return self._write_locked(batch, partitions), set(partitions)
 
     def _write_locked(self, batch: Batch, partitions: Mapping[str | None, PartitionRow]) -> Outcome:
         fresh: dict[int, list[PreparedChunk]] = {}
@@ -283,34 +287,37 @@ class Store:
                 outcome = commit(connection, batch, ids, rows)
                 entries = [entry for entry, _ in reserved.values()]
                 connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
-                connection.executemany(
-                    "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, 'cleaning', 0, -1, ?)",
-                    [(key, json.dumps(tally.dead)) for key, tally in outcome.tallies.items() if tally.dead],
-                )
+                for key, tally in outcome.tallies.items():
+                    states = ["cleaning", *([] if batch.keep_vectors else ["purging"])] if tally.dead else []
+                    connection.executemany(
+                        "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, 0, -1, ?)",
+                        [(key, state, json.dumps(tally.dead)) for state in states],
+                    )
         except BaseException:
-            self._undo()
+            self.recovery.recover(purge=False)
             raise
         reach("committed")
-        for span in rows.values():
-            self.chroma.note_written(span)
+        for key, span in rows.items():
+            self.legs.chroma.note_written(by_id[key].collection or "", span)
         if any(tally.dead for tally in outcome.tallies.values()):
-            self._undo()
-        if not batch.keep_vectors:
-            self.catalog.erase_free_space()
+            self.recovery.recover(thorough=False, purge=False)
         return outcome
 
     def _write_legs(self, partition: PartitionRow, rows: range, chunks: list[PreparedChunk]) -> None:
         """Both legs at once: their native parts release the GIL."""
         vectors = None
         if partition.in_chroma:
+            leg = self.legs.vectors(partition)
             matrix = np.stack([part.vector for part in chunks])
-            vectors = self._pool.submit(self.vectors(partition).add, rows, matrix)
+            vectors = self._pool.submit(leg.add, rows, matrix)
         try:
-            self.keywords(partition).add(rows, [part.terms for part in chunks])
+            self.legs.keywords(partition).add(rows, [part.terms for part in chunks])
             reach("keyword-written")
         finally:
             if vectors is not None:
-                vectors.result()  # never leave a write running behind an error
+                _wait(vectors)  # never leave a write running behind an error
+        if vectors is not None:
+            vectors.result()
         reach("vectors-written")
 
     def _promote(self, owners: Iterable[str | None]) -> None:
@@ -319,10 +326,12 @@ class Store:
             if partition is None or partition.in_chroma or not self._belongs_in_chroma(partition):
                 continue
             reach("promotion-started")
-            self.rebuild_vectors(partition)
-            reach("promotion-filled")
-            with self.catalog.transaction() as connection:
-                connection.execute("UPDATE partitions SET in_chroma = 1 WHERE id = ?", (partition.id,))
+            try:
+                self.legs.rebuild_vectors(partition)
+            except (
+                StoreError
+            ) as error:  # the batch is stored; its vectors are scored exactly until this succeeds
+                logger.warning("the vector index is built at the next write: %s", error)
 
     def _belongs_in_chroma(self, partition: PartitionRow) -> bool:
         if self._policy == "always" or (self._policy == "auto" and partition.owner is None):
@@ -332,126 +341,42 @@ class Store:
     # -- recovery -------------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Undo what was not committed, complete what was; the caller holds the write lock.
+        """Finish what was interrupted; the caller holds the write lock."""
+        self.recovery.recover()
 
-        Raises:
-            StoreError: a leg can neither be cleaned nor rebuilt.
-        """
-        partitions = {partition.id: partition for partition in self.catalog.partitions()}
-        for entry, key, state, reserved, dead in self.catalog.journal():
-            if state == "dropping":
-                self._drop(*dead)
-            elif key in partitions:
-                self._remove(
-                    partitions[key],
-                    list(reserved) if state == "writing" else dead,
-                    suspect=state == "writing",
-                )
-            self.catalog.clear_journal([entry])
-            reach("journal-cleared")
+    def _recover_if_needed(self) -> None:
+        if any(entry.state != "purging" for entry in self.catalog.journal()):
+            self.recovery.recover(purge=False)
 
-    def _undo(self) -> None:
-        """Clean up now if possible; what is left in the journal is cleaned up before the next write."""
-        try:
-            self.recover()
-        except (StoreError, OSError) as error:
-            logger.warning("cleaning up %s is postponed to the next write: %s", self.folder, error)
+    def _heal(self) -> None:
+        """Finish what was interrupted and rebuild what is plainly lost, unless somebody is writing right now."""
+        partitions, unfinished = self.catalog.partitions(), self.catalog.journal()
+        if not partitions and not unfinished:
+            return
+        patience = _OPENING_PATIENCE if unfinished else 0.0
+        with contextlib.suppress(StoreLockedError), self.lock.held(patience=patience):
+            if self.catalog.journal():
+                self.recovery.recover()
+            self.legs.heal()
 
-    def _remove(self, partition: PartitionRow, rows: list[int], *, suspect: bool) -> None:
-        """Take rows out of both legs; a leg that cannot do it, or has lost rows, is rebuilt from the catalog."""
-        self._healed(
-            lambda: _cleaned(self.keywords(partition), rows, partition.chunks if suspect else None),
-            lambda: self.rebuild_keywords(partition),
-        )
-        if partition.in_chroma:
-            self._healed(
-                lambda: _cleaned(self.vectors(partition), rows, partition.chunks if suspect else None),
-                lambda: self.rebuild_vectors(partition),
+    def _erase(self, what: str) -> None:
+        if not self.recovery.recover(thorough=False):
+            raise StoreError(
+                f"No search finds {what} any more, but not every trace could be deleted from {self.folder} yet (see "
+                "the log). It is tried again at the next write and when the store is opened; repair() does it at once."
             )
-        reach("dead-rows-removed")
 
-    @staticmethod
-    def _healed(attempt: Callable[[], bool], rebuild: Callable[[], None]) -> None:
+
+def _wait(future: Future[None]) -> None:
+    """Until it is done, however often the waiting is interrupted; the interruption comes through afterwards."""
+    interrupted: BaseException | None = None
+    while not future.done():
         try:
-            if attempt():
-                return
-            reason = "it has lost rows"
-        except StoreError as error:
-            reason = str(error)
-        logger.warning("rebuilding an index from the catalog: %s", reason)
-        rebuild()
-
-    def _drop(self, name: str, in_chroma: bool) -> None:  # noqa: FBT001  (unpacked from the journal)
-        TantivyKeywords.destroy(self.keyword_folder(name))
-        if in_chroma and self.chroma.exists():
-            self.chroma.drop(name)
-        reach("forget-dropped")
-
-    def rebuild_keywords(self, partition: PartitionRow) -> None:
-        """Make a partition's keyword leg anew from the catalog; the caller holds the write lock."""
-        with self._guard:
-            self._keywords.pop(partition.id, None)
-            TantivyKeywords.destroy(self.keyword_folder(partition.name))
-            leg = TantivyKeywords(self.keyword_folder(partition.name))
-            fill_keywords(self.catalog, partition.id, leg)
-            _remember(self._keywords, partition.id, (partition.generation, leg))
-
-    def rebuild_vectors(self, partition: PartitionRow) -> None:
-        """Make a partition's collection anew from the catalog; the caller holds the write lock.
-
-        When Chroma's folder is unreadable as a whole, everything in it is rebuilt.
-        """
-        try:
-            self.chroma.drop(partition.name)
-            fill_vectors(self.catalog, partition.id, self.vectors(partition))
-        except StoreError as error:
-            logger.warning("rebuilding all of Chroma from the catalog: %s", error)
-            self.chroma.reset()
-            for other in self.catalog.partitions():
-                if other.in_chroma or other.id == partition.id:
-                    fill_vectors(self.catalog, other.id, self.vectors(other))
-
-    def _open_keywords(self, partition: PartitionRow) -> TantivyKeywords:
-        leg = self._sound_keywords(partition)
-        if leg is not None:
-            return leg
-        with self.lock.held():  # a writer may have been at work: look again before rebuilding
-            current = self.catalog.partition(partition.owner) or partition
-            leg = self._sound_keywords(current)
-            if leg is None:
-                self.rebuild_keywords(current)
-                leg = self._keywords[partition.id][1]
-            return leg
-
-    def _sound_keywords(self, partition: PartitionRow) -> TantivyKeywords | None:
-        try:
-            leg = TantivyKeywords(self.keyword_folder(partition.name))
-            if leg.count() >= partition.chunks:  # rows of a write that is under way may come on top
-                return leg
-            logger.warning("the keyword index %s has lost rows", partition.name)
-        except StoreError as error:
-            logger.warning("%s", error)
-        return None
-
-    def _horizon(self) -> int:
-        with self.catalog.snapshot() as connection:
-            following = connection.execute("SELECT value FROM counters WHERE name = 'row'").fetchone()[0]
-            pending = connection.execute("SELECT min(first) FROM journal WHERE state = 'writing'").fetchone()[
-                0
-            ]
-        return int(following if pending is None else pending)
-
-
-def _cleaned(leg: TantivyKeywords | ChromaVectors, rows: list[int], expected: int | None) -> bool:
-    leg.delete(rows)
-    return expected is None or leg.count() == expected
-
-
-def _remember(handles: OrderedDict[int, _Handle], key: int, handle: _Handle) -> None:
-    handles[key] = handle
-    handles.move_to_end(key)
-    while len(handles) > _OPEN_PARTITIONS:
-        handles.popitem(last=False)
+            future.exception()
+        except BaseException as error:  # noqa: BLE001  (KeyboardInterrupt)
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
 
 
 def _check_folder(folder: Path) -> None:

@@ -2,123 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import shutil
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from langchain_agentrag.errors import StoreError
+from langchain_agentrag.errors import StoreError, StoreLockedError
+from langchain_agentrag.index.chroma import ChromaFolder
+from langchain_agentrag.index.native import translated
 from langchain_agentrag.index.protocol import Rows, Vectors
-
-if TYPE_CHECKING:
-    from chromadb.api import ClientAPI
-    from chromadb.api.models.Collection import Collection
 
 logger = logging.getLogger(__name__)
 
-_HNSW = {"space": "cosine", "ef_construction": 128, "ef_search": 160, "max_neighbors": 16}
-_PAGE = 10_000
-_handles = itertools.count()
-
-
-class ChromaFolder:
-    """Chroma's folder of a store, and which rows its open client can see.
-
-    A Chroma client does not see vectors that another process writes after it was opened. Row ids are handed out in
-    order, so what it cannot see is known: rows from the `horizon` on, and gaps between its own writes.
-
-    Args:
-        folder: Where Chroma persists; made when absent.
-        horizon: Smallest row id that may not be written yet; asked just before the client is opened.
-    """
-
-    def __init__(self, folder: Path, horizon: Callable[[], int]) -> None:
-        self._folder, self._ask_horizon = folder, horizon
-        self._guard = threading.RLock()
-        self._client: ClientAPI | None = None
-        self._horizon = 0
-        self._gaps: list[range] = []
-        self.dropped = 0
-        """Collections dropped so far: handles on them look again."""
-
-    def collection(self, name: str, owner: str | None) -> ChromaVectors:
-        """The collection of one partition, made when absent."""
-        return ChromaVectors(self, name, owner)
-
-    def drop(self, name: str) -> None:
-        """Delete a collection and its files; absent ones are ignored."""
-        from chromadb.errors import NotFoundError
-
-        self.dropped += 1
-        with translated(f"drop collection {name}"):
-            try:
-                self.client().delete_collection(name)
-            except (NotFoundError, ValueError):
-                logger.debug("collection %s was not there", name)
-
-    def names(self) -> set[str]:
-        """Names of all collections."""
-        with translated("list collections"):
-            return {collection.name for collection in self.client().list_collections(limit=1_000_000)}
-
-    def unseen(self, rows: Rows) -> Rows:
-        """Those of the rows that another process wrote and this client cannot see."""
-        with self._guard:
-            self.client()
-            hidden = rows >= self._horizon
-            for gap in self._gaps:
-                hidden |= (rows >= gap.start) & (rows < gap.stop)
-            return rows[hidden]
-
-    def note_written(self, rows: range) -> None:
-        """Remember that this client wrote these rows itself."""
-        with self._guard:
-            if self._client is None or rows.stop <= self._horizon:
-                return
-            if rows.start > self._horizon:
-                self._gaps.append(range(self._horizon, rows.start))
-            self._horizon = rows.stop
-
-    def client(self) -> ClientAPI:
-        """The open client."""
-        with self._guard:
-            if self._client is None:
-                self._horizon, self._gaps = self._ask_horizon(), []
-                self._client = self._connect()
-            return self._client
-
-    def close(self) -> None:
-        """Release files and memory; the next use opens a client that sees everything written by then."""
-        with self._guard:
-            client, self._client = self._client, None
-            if client is not None:
-                client.close()  # type: ignore[attr-defined]
-
-    def reset(self) -> None:
-        """Delete everything Chroma holds, readable or not."""
-        self.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def exists(self) -> bool:
-        """Whether anything was ever stored."""
-        return (self._folder / "chroma.sqlite3").exists()
-
-    def _connect(self) -> ClientAPI:
-        import chromadb
-        from chromadb.config import Settings
-
-        # Chroma shares one engine per path string within a process, stale caches included. A spelling of the path
-        # that nobody else uses gives this handle an engine of its own, which reopening really replaces.
-        private_path = f"{self._folder}{'/.' * (next(_handles) % 200 + 1)}"
-        with translated(f"open Chroma in {self._folder}"):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            return chromadb.PersistentClient(private_path, settings=Settings(anonymized_telemetry=False))
+HNSW = {"space": "cosine", "ef_construction": 128, "ef_search": 160, "max_neighbors": 16}
+_PAGE = 5_000
 
 
 class ChromaVectors:
@@ -132,14 +29,22 @@ class ChromaVectors:
 
     def __init__(self, folder: ChromaFolder, name: str, owner: str | None) -> None:
         self._folder, self._name, self._owner = folder, name, owner
-        self._opened: tuple[ClientAPI, int, Collection] | None = None
+
+    def create(self) -> None:
+        """Make the collection; the caller holds the write lock."""
+        with translated("Chroma", f"make the collection {self._name}"), self._folder.writing() as session:
+            session.client.get_or_create_collection(
+                self._name,
+                configuration={"hnsw": HNSW},  # type: ignore[arg-type]
+                embedding_function=None,
+            )
 
     def add(self, rows: Sequence[int], vectors: Vectors) -> None:
-        """See `VectorLeg.add`."""
+        """See `VectorLeg.add`; the caller holds the write lock."""
         if not len(rows):
             return
-        with translated(f"write {len(rows)} vectors"):
-            collection, step = self._collection(), self._folder.client().get_max_batch_size()
+        with translated("Chroma", f"write {len(rows)} vectors"), self._folder.writing() as session:
+            collection, step = self._folder.use(session, self._name), session.client.get_max_batch_size()
             metadata = {"agent_id": self._owner} if self._owner is not None else {"shared": True}
             for start in range(0, len(rows), step):
                 part = rows[start : start + step]
@@ -150,11 +55,11 @@ class ChromaVectors:
                 )
 
     def delete(self, rows: Sequence[int]) -> None:
-        """See `VectorLeg.delete`."""
+        """See `VectorLeg.delete`; the caller holds the write lock."""
         if not len(rows):
             return
-        with translated(f"delete {len(rows)} vectors"):
-            collection, step = self._collection(), self._folder.client().get_max_batch_size()
+        with translated("Chroma", f"delete {len(rows)} vectors"), self._folder.writing() as session:
+            collection, step = self._folder.use(session, self._name), session.client.get_max_batch_size()
             for start in range(0, len(rows), step):
                 collection.delete(ids=[str(row) for row in rows[start : start + step]])
 
@@ -162,14 +67,67 @@ class ChromaVectors:
         """See `VectorLeg.nearest`."""
         try:
             return self._query(vector, limit)
+        except StoreLockedError:
+            raise
         except StoreError as error:
-            logger.info("looking again, another process may have rebuilt the collection: %s", error)
+            logger.info("looking again, another process may have changed the collection: %s", error)
             self._folder.close()
             return self._query(vector, limit)
 
+    def rows(self) -> Rows:
+        """See `VectorLeg.rows`."""
+        rows: list[int] = []
+        with translated("Chroma", "list vectors"), self._folder.reading(self._name) as session:
+            while True:
+                page = self._folder.use(session, self._name).get(include=[], limit=_PAGE, offset=len(rows))[
+                    "ids"
+                ]
+                rows.extend(int(row) for row in page)
+                if len(page) < _PAGE:
+                    return np.sort(np.array(rows, dtype=np.int64))
+
+    def count(self) -> int:
+        """See `VectorLeg.count`."""
+        with translated("Chroma", "count vectors"), self._folder.reading(self._name) as session:
+            return self._folder.use(session, self._name).count()
+
+    def probe(self) -> None:
+        """Load the index and ask it something: a collection that a kill left unreadable fails here.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        with translated("Chroma", "read the collection"), self._folder.reading(self._name) as session:
+            collection = self._folder.use(session, self._name)
+            found = collection.get(limit=1, include=["embeddings"])["embeddings"]
+            if found is not None and len(found):
+                collection.query(query_embeddings=np.asarray(found), n_results=10, include=[])
+
+    def unreachable(self, rows: Rows) -> int:
+        """How many of the rows the nearest-neighbour index has lost, though Chroma may still list them.
+
+        Reads every vector, 10,000 a second: for after a kill, and for verify().
+
+        Raises:
+            StoreError: it cannot be read at all.
+        """
+        lost = 0
+        for start in range(0, len(rows), _PAGE):
+            part = [str(row) for row in rows[start : start + _PAGE]]
+            try:
+                with translated("Chroma", "read vectors"), self._folder.reading(self._name) as session:
+                    got = self._folder.use(session, self._name).get(ids=part, include=["embeddings"])["ids"]
+                lost += len(part) - len(got)
+            except StoreError:
+                lost += len(part)
+        return lost
+
     def _query(self, vector: Vectors, limit: int) -> list[tuple[int, float]]:
-        with translated(f"query {limit} neighbours"):
-            found = self._collection().query(
+        with (
+            translated("Chroma", f"query {limit} neighbours"),
+            self._folder.reading(self._name) as session,
+        ):
+            found = self._folder.use(session, self._name).query(
                 query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances", "metadatas"]
             )
         distances, metadatas = found["distances"], found["metadatas"]
@@ -180,50 +138,3 @@ class ChromaVectors:
             for row, distance, metadata in zip(found["ids"][0], distances[0], metadatas[0], strict=True)
             if metadata is None or metadata.get("agent_id") == self._owner
         ]
-
-    def rows(self) -> Rows:
-        """See `VectorLeg.rows`."""
-        rows: list[int] = []
-        with translated("list vectors"):
-            collection = self._collection()
-            while True:
-                page = collection.get(include=[], limit=_PAGE, offset=len(rows))["ids"]
-                rows.extend(int(row) for row in page)
-                if len(page) < _PAGE:
-                    return np.sort(np.array(rows, dtype=np.int64))
-
-    def count(self) -> int:
-        """See `VectorLeg.count`."""
-        with translated("count vectors"):
-            return self._collection().count()
-
-    def _collection(self) -> Collection:
-        client = self._folder.client()
-        dropped = self._folder.dropped
-        if self._opened is None or self._opened[0] is not client or self._opened[1] != dropped:
-            collection = client.get_or_create_collection(
-                self._name,
-                configuration={"hnsw": _HNSW},  # type: ignore[arg-type]
-                embedding_function=None,
-                metadata=None,
-            )
-            self._opened = (client, dropped, collection)
-        return self._opened[2]
-
-
-@contextmanager
-def translated(action: str) -> Iterator[None]:
-    """Chroma's errors as ours, cause kept.
-
-    Raises:
-        StoreError: anything Chroma or its native part raised.
-    """
-    try:
-        yield
-    except (StoreError, KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:  # its native part raises PanicException, which is no Exception
-        raise StoreError(
-            f"Chroma could not {action}: {type(error).__name__}: {error}. "
-            "The catalog still holds every vector; run repair() to rebuild the vector index."
-        ) from error

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from langchain_agentrag.analysis import FIELDS
 from langchain_agentrag.errors import StoreError
+from langchain_agentrag.index.batch import unpack_lengths
 from langchain_agentrag.index.catalog import PartitionRow
 from langchain_agentrag.index.protocol import Rows
-from langchain_agentrag.index.reading import parse_lengths
 from langchain_agentrag.index.store import Store
+
+_WORK = {"writing": "a write", "cleaning": "a write", "dropping": "a deletion", "purging": "an erasure"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,13 @@ def verify(store: Store) -> VerifyReport:
     with store.lock.held():  # between two writes, so that nothing half-written is taken for damage
         partitions = store.catalog.partitions()
         problems = [f"catalog: {problem}" for problem in store.catalog.check_integrity()]
-        problems += [f"the write {entry[0]} was not finished" for entry in store.catalog.journal()]
+        problems += [
+            f"{_WORK.get(entry.state, entry.state)} was not finished" for entry in store.catalog.journal()
+        ]
         for partition in partitions:
             problems += _check_partition(store, partition)
-        problems += _strays(store, partitions)
+        folders, collections = store.recovery.strays()
+        problems += [f"{name} is an index of no partition" for name in sorted(folders | collections)]
         return VerifyReport(
             problems=tuple(problems),
             partitions=len(partitions),
@@ -74,26 +77,23 @@ def repair(store: Store) -> VerifyReport:
         for partition in store.catalog.partitions():
             _recount(store, partition)
         for partition in store.catalog.partitions():
-            if _difference(partition, "keyword", lambda p: store.keywords(p).rows(), _live(store, partition)):
-                store.rebuild_keywords(partition)
-            if partition.in_chroma and _difference(
-                partition, "vector", lambda p: store.vectors(p).rows(), _live(store, partition)
-            ):
-                store.rebuild_vectors(partition)
-        _remove_strays(store, store.catalog.partitions())
+            if _keyword_problems(store, partition):
+                store.legs.rebuild_keywords(partition)
+            if partition.in_chroma and _vector_problems(store, partition):
+                store.legs.rebuild_vectors(partition)
+        store.recovery.sweep()
         store.catalog.erase_free_space()
         return verify(store)
 
 
 def _check_partition(store: Store, partition: PartitionRow) -> list[str]:
     who = _name(partition)
-    live = _live(store, partition)
     problems = []
     if _counted(store, partition) != (partition.documents, partition.chunks, partition.tokens):
         problems.append(f"{who}: the counts in the catalog differ from its rows")
-    problems += _difference(partition, "keyword", lambda p: store.keywords(p).rows(), live)
+    problems += _keyword_problems(store, partition)
     if partition.in_chroma:
-        problems += _difference(partition, "vector", lambda p: store.vectors(p).rows(), live)
+        problems += _vector_problems(store, partition)
     connection = store.catalog.connection()
     bare = connection.execute(
         "SELECT count(*) FROM chunks LEFT JOIN vectors USING (row) WHERE partition = ? AND vector IS NULL",
@@ -104,25 +104,37 @@ def _check_partition(store: Store, partition: PartitionRow) -> list[str]:
     return problems
 
 
-def _difference(
-    partition: PartitionRow, leg: str, read: Callable[[PartitionRow], Rows], live: Rows
-) -> list[str]:
+def _keyword_problems(store: Store, partition: PartitionRow) -> list[str]:
+    who, live = _name(partition), store.recovery.live(partition)
+    if not len(live) and not store.legs.keyword_folder(partition.name).exists():
+        return []
     try:
-        held = read(partition)
+        leg = store.legs.raw_keywords(partition)
+        damaged, held = leg.damaged_files(), leg.rows()
     except StoreError as error:
-        return [f"{_name(partition)}: the {leg} index cannot be read ({error})"]
+        return [f"{who}: the keyword index cannot be read ({error})"]
+    problems = [f"{who}: the keyword index has damaged files ({', '.join(damaged[:3])})"] if damaged else []
+    return problems + _difference(f"{who}: the keyword index", held, live)
+
+
+def _vector_problems(store: Store, partition: PartitionRow) -> list[str]:
+    who, live = _name(partition), store.recovery.live(partition)
+    try:
+        leg = store.legs.raw_vectors(partition)
+        leg.probe()
+        held, lost = leg.rows(), leg.unreachable(live)
+    except StoreError as error:
+        return [f"{who}: the vector index cannot be read ({error})"]
+    problems = _difference(f"{who}: the vector index", held, live)
+    return problems or ([f"{who}: the vector index has lost {lost} vectors"] if lost else [])
+
+
+def _difference(index: str, held: Rows, live: Rows) -> list[str]:
     missing, extra = np.setdiff1d(live, held), np.setdiff1d(held, live)
     if not len(missing) and not len(extra) and len(held) == len(live):
         return []
     surplus = len(held) - len(live) + len(missing)
-    return [f"{_name(partition)}: the {leg} index lacks {len(missing)} rows and holds {surplus} too many"]
-
-
-def _live(store: Store, partition: PartitionRow) -> Rows:
-    found = store.catalog.connection().execute(
-        "SELECT row FROM chunks WHERE partition = ? ORDER BY row", (partition.id,)
-    )
-    return np.array([row for (row,) in found], dtype=np.int64)
+    return [f"{index} lacks {len(missing)} rows and holds {surplus} too many"]
 
 
 def _counted(store: Store, partition: PartitionRow) -> tuple[int, int, tuple[int, ...]]:
@@ -133,7 +145,7 @@ def _counted(store: Store, partition: PartitionRow) -> tuple[int, int, tuple[int
     chunks, totals = 0, [0] * len(FIELDS)
     for (packed,) in connection.execute("SELECT lengths FROM chunks WHERE partition = ?", (partition.id,)):
         chunks += 1
-        totals = [a + b for a, b in zip(totals, parse_lengths(packed), strict=True)]
+        totals = [a + b for a, b in zip(totals, unpack_lengths(packed).values(), strict=True)]
     return documents, chunks, tuple(totals) if partition.tokens or chunks else ()
 
 
@@ -145,30 +157,6 @@ def _recount(store: Store, partition: PartitionRow) -> None:
                 "UPDATE partitions SET documents = ?, chunks = ?, tokens = ?, generation = generation + 1 WHERE id = ?",
                 (documents, chunks, str(list(tokens)), partition.id),
             )
-
-
-def _strays(store: Store, partitions: list[PartitionRow]) -> list[str]:
-    folders, collections = _stray_names(store, partitions)
-    return [f"{name} is an index of no partition" for name in sorted(folders | collections)]
-
-
-def _stray_names(store: Store, partitions: list[PartitionRow]) -> tuple[set[str], set[str]]:
-    names = {partition.name for partition in partitions}
-    home = store.folder / "keyword"
-    folders = {entry.name for entry in home.iterdir()} if home.is_dir() else set()
-    try:
-        collections = store.chroma.names() if store.chroma.exists() else set()
-    except StoreError:
-        collections = set()  # reported, or mended, with the partitions it holds
-    return folders - names, collections - {partition.name for partition in partitions if partition.in_chroma}
-
-
-def _remove_strays(store: Store, partitions: list[PartitionRow]) -> None:
-    folders, collections = _stray_names(store, partitions)
-    for name in folders:
-        shutil.rmtree(store.keyword_folder(name), ignore_errors=True)
-    for name in collections:
-        store.chroma.drop(name)
 
 
 def _name(partition: PartitionRow) -> str:

@@ -117,7 +117,7 @@ def _approximate(
     store: Store, partition: PartitionRow, vector: Vectors, wanted: int, fetch: int, allowed: Rows
 ) -> list[Scored]:
     leg = store.vectors(partition)
-    unseen = _scan(store, store.unseen(allowed), vector, wanted)
+    unseen = _scan(store, store.unseen(partition, allowed), vector, wanted)
     while True:
         kept = _members(leg.nearest(vector, fetch), allowed)
         if len(kept) + len(unseen) >= min(wanted, len(allowed)):

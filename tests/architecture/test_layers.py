@@ -19,7 +19,7 @@ MAX_LINES = 400
 HOMES = {
     "bs4": ("connectors/files/",),
     "charset_normalizer": ("connectors/files/",),
-    "chromadb": ("index/vector.py", "index/adopt.py"),
+    "chromadb": ("index/vector.py", "index/chroma.py", "index/adopt.py"),
     "docx": ("connectors/files/",),
     "fastapi": ("service/",),
     "filelock": ("index/",),

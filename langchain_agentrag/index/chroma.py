@@ -1,0 +1,327 @@
+"""Chroma's folder: who may have it open when, and which rows an open client can see.
+
+Chroma is safe with one process at a time. Two that write in turn overwrite each other's HNSW files (of 6,500 vectors
+written in turn, 2,500 could not be found again), and even a reader writes: the first use of a collection by a client
+brings its index up to date and stores it. So a client is opened, and uses a collection for the first time, under the
+store's write lock only; and a writer opens a new one when somebody else has written since.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from langchain_agentrag.errors import StoreError
+from langchain_agentrag.index.catalog import Catalog
+from langchain_agentrag.index.lock import WriteLock
+from langchain_agentrag.index.native import translated
+from langchain_agentrag.index.protocol import Rows
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+
+logger = logging.getLogger(__name__)
+
+_DATABASE, _HEADER_SIZE = "chroma.sqlite3", 100
+_HEADER = "header.bin"  # of an HNSW index that was stored
+_BUSY_SECONDS = 10.0
+_READER_PATIENCE = 5.0  # seconds a search waits for a writer before it scores exactly instead
+_MANY_GAPS = 200
+_handles = itertools.count()
+
+
+@dataclass(slots=True)
+class Opened:
+    """A collection in use, and which rows its client can see.
+
+    Attributes:
+        collection: The collection.
+        horizon: Rows from here on were written by others after it was opened, unless noted.
+        gaps: Rows below the horizon that others wrote after it was opened.
+    """
+
+    collection: Collection
+    horizon: int
+    gaps: list[range] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """An open client and what is known of it.
+
+    Attributes:
+        client: The client.
+        file: Device and inode of Chroma's database: another one has taken its place when they differ.
+        token: Put into the catalog by every write through this client.
+        fresh_for: The token that was in the catalog when the client was opened.
+        collections: Collections it has used, by name.
+        users: Calls that are under way.
+        retired: To be closed by the last user.
+    """
+
+    client: ClientAPI
+    file: tuple[int, int] | None
+    token: int
+    fresh_for: int
+    collections: dict[str, Opened] = field(default_factory=dict)
+    users: int = 0
+    retired: bool = False
+
+    def close(self) -> None:
+        """Release files and memory."""
+        with suppress(Exception):  # nothing is buffered in it; a broken one has nothing left to lose
+            self.client.close()  # type: ignore[attr-defined]
+
+
+class ChromaFolder:
+    """Chroma's folder of a store.
+
+    Args:
+        folder: Where Chroma persists; made when absent.
+        catalog: The store's catalog, which knows who wrote last.
+        lock: The store's write lock.
+    """
+
+    def __init__(self, folder: Path, catalog: Catalog, lock: WriteLock) -> None:
+        self._folder, self._catalog, self._lock = folder, catalog, lock
+        self._guard = threading.Lock()
+        self._session: Session | None = None
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A client that has seen every write so far; the caller holds the write lock."""
+        session = self._current()
+        last = self._catalog.counter("chroma")
+        if session is not None and last not in {session.token, session.fresh_for}:
+            self.close()
+            session = None
+        session = session or self._open()
+        if last != session.token:
+            self._catalog.set_counter("chroma", session.token)
+        with self._used(session):
+            yield session
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Session]:
+        """A client that may use the collection; opened, and shown the collection, when it was not before.
+
+        Raises:
+            StoreLockedError: that would take the write lock, and a writer has it.
+        """
+        session = self._current()
+        if session is None or name not in session.collections:
+            with self._lock.held(patience=_READER_PATIENCE):
+                session = self._current() or self._open()
+                with self._used(session):
+                    self.use(session, name)
+        with self._used(session):
+            yield session
+
+    def drop(self, name: str) -> None:
+        """Delete a collection; absent ones are ignored. The caller holds the write lock."""
+        from chromadb.errors import NotFoundError
+
+        with translated("Chroma", f"drop the collection {name}"), self.writing() as session:
+            session.collections.pop(name, None)
+            with suppress(NotFoundError, ValueError):
+                session.client.delete_collection(name)
+
+    def names(self) -> set[str]:
+        """Names of all collections; the caller holds the write lock."""
+        with translated("Chroma", "list collections"):
+            session = self._current() or self._open()
+            with self._used(session):
+                return {found.name for found in session.client.list_collections(limit=1_000_000)}
+
+    def use(self, session: Session, name: str) -> Collection:
+        """The collection within a session; the caller holds the write lock when it is the first time."""
+        opened = session.collections.get(name)
+        if opened is None:
+            horizon = self._horizon()
+            opened = Opened(session.client.get_collection(name, embedding_function=None), horizon)
+            opened.collection.count()  # lets Chroma bring the collection up to date while nobody writes
+            session.collections[name] = opened
+        return opened.collection
+
+    def knows(self, name: str) -> bool:
+        """Whether the open client has used the collection."""
+        session = self._current()
+        return session is not None and name in session.collections
+
+    def see_all(self, name: str) -> None:
+        """Note that this client has just written everything the collection holds."""
+        horizon = self._horizon()
+        with self._guard:
+            opened = None if self._session is None else self._session.collections.get(name)
+            if opened is not None:
+                opened.horizon, opened.gaps = horizon, []
+
+    def unseen(self, name: str, rows: Rows) -> Rows:
+        """Those of the rows that another process wrote and the open client cannot see."""
+        session = self._current()
+        opened = None if session is None else session.collections.get(name)
+        if opened is None:
+            return rows[:0]  # a client that opens it later sees everything
+        hidden = rows >= opened.horizon
+        for gap in tuple(opened.gaps):
+            hidden |= (rows >= gap.start) & (rows < gap.stop)
+        return rows[hidden]
+
+    def note_written(self, name: str, rows: range) -> None:
+        """Remember that this client wrote these rows itself."""
+        with self._guard:
+            opened = None if self._session is None else self._session.collections.get(name)
+            if opened is None or rows.stop <= opened.horizon:
+                return
+            if rows.start > opened.horizon:
+                opened.gaps.append(range(opened.horizon, rows.start))
+            opened.horizon = rows.stop
+            crowded = len(opened.gaps) > _MANY_GAPS
+        if crowded:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the client; calls that are under way finish first. The next use opens one that sees everything."""
+        with self._guard:
+            session, self._session = self._session, None
+            if session is None:
+                return
+            session.retired = True
+            idle = not session.users
+        if idle:
+            session.close()
+
+    def reset(self) -> None:
+        """Delete everything Chroma holds, readable or not; the caller holds the write lock.
+
+        Raises:
+            StoreError: the files cannot be deleted.
+        """
+        self.close()
+        try:
+            if self._folder.exists():
+                shutil.rmtree(self._folder)
+        except OSError as error:
+            raise StoreError(
+                f"Cannot delete {self._folder} to rebuild it: {error}. Check its permissions, then run repair()."
+            ) from error
+
+    def sweep(self) -> None:
+        """Delete what dropped collections leave behind; the caller holds the write lock.
+
+        Chroma keeps the HNSW folder of a dropped collection for ever, and the agent id and the vectors of its rows in
+        free pages of its database. The client is closed first: two SQLite libraries in one process do not see each
+        other's file locks, and only the holder of the write lock ever writes.
+
+        Raises:
+            StoreError: the database is in use or unreadable.
+        """
+        self.close()
+        try:
+            with closing(sqlite3.connect(self._folder / _DATABASE, timeout=_BUSY_SECONDS)) as connection:
+                known = {segment for (segment,) in connection.execute("SELECT id FROM segments")}
+                connection.execute("PRAGMA secure_delete=ON")
+                connection.execute("VACUUM")
+            for entry in self._folder.iterdir():
+                if entry.is_dir() and entry.name not in known:
+                    shutil.rmtree(entry)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"What a dropped collection left in {self._folder} could not be deleted: {error}. "
+                "It is tried again at the next write; repair() does it at once."
+            ) from error
+
+    def is_damaged(self, names: Iterable[str]) -> bool:
+        """Whether it is plain to see that collections are lost; the caller holds the write lock.
+
+        Looks at the database's size and contents without loading Chroma; what hides deeper is found when a collection
+        is first used.
+        """
+        path = self._folder / _DATABASE
+        try:
+            with path.open("rb") as file:
+                header = file.read(_HEADER_SIZE)
+            pages, size = int.from_bytes(header[28:32], "big"), int.from_bytes(header[16:18], "big")
+            if len(header) < _HEADER_SIZE or path.stat().st_size < pages * (65_536 if size == 1 else size):
+                return True
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                segments = dict(
+                    connection.execute(
+                        "SELECT c.name, s.id FROM collections c JOIN segments s ON s.collection = c.id "
+                        "WHERE s.scope = 'VECTOR'"
+                    )
+                )
+                stored = {key for (key,) in connection.execute("SELECT segment_id FROM max_seq_id")}
+        except (OSError, sqlite3.Error):
+            return True
+        return any(
+            name not in segments
+            or (segments[name] in stored and not (self._folder / segments[name] / _HEADER).exists())
+            for name in names
+        )
+
+    def exists(self) -> bool:
+        """Whether anything was ever stored."""
+        return (self._folder / _DATABASE).exists()
+
+    # -- the client -----------------------------------------------------------------------------------------------
+
+    def _current(self) -> Session | None:
+        """The open client, unless the files it has open are no longer those in the folder."""
+        with self._guard:
+            session = self._session
+        if session is not None and session.file != self._file():
+            self.close()
+            return None
+        return session
+
+    def _open(self) -> Session:
+        import chromadb
+        from chromadb.config import Settings
+
+        # Chroma shares one engine per path string within a process, stale caches included. A spelling of the path
+        # that nobody else uses gives this handle an engine of its own, which reopening really replaces.
+        private_path = f"{self._folder}{'/.' * (next(_handles) % 200 + 1)}"
+        with translated("Chroma", f"open {self._folder}"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            fresh_for = self._catalog.counter("chroma")
+            client = chromadb.PersistentClient(private_path, settings=Settings(anonymized_telemetry=False))
+        session = Session(client, self._file(), secrets.randbits(53) | 1, fresh_for)
+        with self._guard:
+            self._session = session
+        return session
+
+    def _horizon(self) -> int:
+        """Smallest row id that may not be written yet."""
+        pending = [entry.rows.start for entry in self._catalog.journal() if entry.state == "writing"]
+        return min([self._catalog.counter("row"), *pending])
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            found = (self._folder / _DATABASE).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    @contextmanager
+    def _used(self, session: Session) -> Iterator[None]:
+        with self._guard:
+            session.users += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                session.users -= 1
+                last = session.retired and not session.users
+            if last:
+                session.close()

@@ -1,0 +1,307 @@
+"""Both legs of every partition: opened when needed, healed when damaged, built anew under a fresh name.
+
+An index is never rebuilt in place. The new one gets a name of its own, one catalog transaction puts it in the place of
+the old one, and the old one is dropped afterwards; the journal knows at every moment which of the two is to be deleted.
+So a kill costs at most the new one, and other processes go over to it at their next search.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import TypeVar
+
+from langchain_agentrag.errors import StoreError, StoreLockedError
+from langchain_agentrag.index.catalog import Catalog, PartitionRow
+from langchain_agentrag.index.chroma import ChromaFolder
+from langchain_agentrag.index.exact import PartitionCache
+from langchain_agentrag.index.faults import reach
+from langchain_agentrag.index.keyword import TantivyKeywords
+from langchain_agentrag.index.lock import WriteLock
+from langchain_agentrag.index.protocol import Rows
+from langchain_agentrag.index.rebuild import fill_keywords, fill_vectors
+from langchain_agentrag.index.vector import ChromaVectors
+
+logger = logging.getLogger(__name__)
+
+_OPEN_PARTITIONS = 256
+_UNSEEN_LIMIT = 2_000
+_PATIENCE = 5.0  # seconds a search waits for a writer before it does without Chroma
+_Handle = TypeVar("_Handle")
+
+
+class Legs:
+    """Open handles on both legs. Thread-safe.
+
+    The write lock is always taken before `_guard`, never while it is held.
+
+    Args:
+        folder: The store's folder.
+        catalog: Its catalog.
+        lock: Its write lock.
+    """
+
+    def __init__(self, folder: Path, catalog: Catalog, lock: WriteLock) -> None:
+        self._folder, self._catalog, self._lock = folder, catalog, lock
+        self.chroma = ChromaFolder(folder / "chroma", catalog, lock)
+        self._guard = threading.RLock()
+        self._keywords: OrderedDict[int, tuple[str, int, TantivyKeywords]] = OrderedDict()
+        self._caches: OrderedDict[int, PartitionCache] = OrderedDict()
+
+    def close(self) -> None:
+        """Release every file."""
+        self.chroma.close()
+        with self._guard:
+            self._keywords.clear()
+            self._caches.clear()
+
+    def heal(self) -> None:
+        """Build anew what is plainly lost; the caller holds the write lock."""
+        partitions = self._catalog.partitions()
+        for partition in partitions:
+            if partition.chunks and not (self.keyword_folder(partition.name) / "meta.json").exists():
+                logger.warning("rebuilding the keyword index %s from the catalog", partition.name)
+                self.rebuild_keywords(partition)
+        names = [partition.collection for partition in partitions if partition.collection is not None]
+        if names and self.chroma.is_damaged(names):
+            logger.warning("rebuilding all of Chroma from the catalog: its database is damaged")
+            self.reset_chroma()
+
+    def forget(self, partition: PartitionRow) -> None:
+        """Let go of the handles on a partition that is dropped."""
+        with self._guard:
+            self._keywords.pop(partition.id, None)
+            self._caches.pop(partition.id, None)
+
+    # -- handles --------------------------------------------------------------------------------------------------
+
+    def keywords(self, partition: PartitionRow) -> TantivyKeywords:
+        """The keyword leg of a partition, as new as `partition`; built anew when it is damaged."""
+        with self._guard:
+            name, generation, leg = self._keywords.get(partition.id, ("", -1, None))
+            if leg is not None and name == partition.name:
+                if generation == partition.generation or self._refreshed(leg):
+                    _remember(self._keywords, partition.id, (name, partition.generation, leg))
+                    return leg
+                self._keywords.pop(partition.id, None)
+        return self._open_keywords(partition)
+
+    def vectors(self, partition: PartitionRow) -> ChromaVectors:
+        """The Chroma collection of a partition; built anew when it turns out damaged at its first use.
+
+        Raises:
+            StoreLockedError: that would take the write lock, and a writer has it.
+            StoreError: Chroma does not hold the partition.
+        """
+        if partition.collection is not None and self.chroma.knows(partition.collection):
+            return self.raw_vectors(partition)
+        with self._lock.held(patience=_PATIENCE):
+            current = self._catalog.partition(partition.owner)
+            if current is None or current.collection is None:
+                raise StoreError("Chroma does not hold this partition any more: search again.")
+            if not self._sound_vectors(current):
+                logger.warning("rebuilding the collection %s from the catalog", current.collection)
+                current = self.rebuild_vectors(current)
+            return self.raw_vectors(current)
+
+    def raw_keywords(self, partition: PartitionRow) -> TantivyKeywords:
+        """The keyword index as it is on disk, healed by nobody.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        return TantivyKeywords(self.keyword_folder(partition.name), create=False)
+
+    def raw_vectors(self, partition: PartitionRow) -> ChromaVectors:
+        """The collection as it is, healed by nobody."""
+        if partition.collection is None:
+            raise StoreError("Chroma does not hold this partition.")
+        return ChromaVectors(self.chroma, partition.collection, partition.owner)
+
+    def cache(self, partition: PartitionRow) -> PartitionCache:
+        """What is kept in memory of a partition."""
+        with self._guard:
+            cache = self._caches.get(partition.id) or PartitionCache(self._catalog, partition)
+            _remember(self._caches, partition.id, cache)
+            return cache
+
+    def unseen(self, partition: PartitionRow, rows: Rows) -> Rows:
+        """Rows that other processes wrote and Chroma's open client cannot see; reopens it when they are many."""
+        hidden = self.chroma.unseen(partition.collection or "", rows)
+        if len(hidden) > _UNSEEN_LIMIT:
+            self.chroma.close()
+            self.vectors(partition)
+            hidden = self.chroma.unseen(partition.collection or "", rows)
+        return hidden
+
+    def keyword_folder(self, name: str) -> Path:
+        """Where the keyword leg of that name lives."""
+        return self._folder / "keyword" / name
+
+    # -- building; the caller holds the write lock ----------------------------------------------------------------
+
+    def rebuild_keywords(self, partition: PartitionRow) -> PartitionRow:
+        """Make a partition's keyword leg anew from the catalog; the partition with its new name."""
+        name = fresh_name(partition.owner)
+        entry = self._catalog.announce(partition.id, "dropping", {"keyword": name})
+        leg = TantivyKeywords(self.keyword_folder(name))
+        fill_keywords(self._catalog, partition.id, leg)
+        reach("rebuild-filled")
+        current = self._swap(partition, entry, "name", name, {"keyword": partition.name})
+        with self._guard:
+            _remember(self._keywords, partition.id, (name, current.generation, leg))
+        self._finish(entry, {"keyword": partition.name})
+        return current
+
+    def rebuild_vectors(self, partition: PartitionRow) -> PartitionRow:
+        """Make a partition's collection anew, or its first one; the partition with its new collection.
+
+        When Chroma's folder is unreadable as a whole, everything in it is built anew.
+        """
+        try:
+            return self._build_vectors(partition)
+        except StoreError as error:
+            logger.warning("rebuilding all of Chroma from the catalog: %s", error)
+            self.reset_chroma()
+            current = self._catalog.partition(partition.owner) or partition
+            return current if current.in_chroma else self._build_vectors(current)
+
+    def reset_chroma(self) -> None:
+        """Delete Chroma's folder and build every collection anew.
+
+        Until a partition has its collection again, its vectors are scored exactly: a kill on the way costs time, not
+        results.
+        """
+        held = [partition for partition in self._catalog.partitions() if partition.in_chroma]
+        with self._catalog.transaction() as connection:
+            connection.execute("UPDATE partitions SET collection = NULL, generation = generation + 1")
+        self.chroma.reset()
+        reach("chroma-reset")
+        for partition in held:
+            self._build_vectors(self._catalog.partition(partition.owner) or partition)
+
+    def drop(self, keyword: str | None = None, collection: str | None = None) -> None:
+        """Delete indexes that belong to no partition, with everything they leave behind.
+
+        Raises:
+            StoreError: something of them could not be deleted.
+        """
+        partitions = self._catalog.partitions()
+        if keyword is not None and keyword not in {partition.name for partition in partitions}:
+            TantivyKeywords.destroy(self.keyword_folder(keyword))
+        if collection is None or collection in {partition.collection for partition in partitions}:
+            return
+        if not self.chroma.exists():
+            return
+        try:
+            self.chroma.drop(collection)
+        except StoreLockedError:
+            raise
+        except StoreError as error:
+            logger.warning("rebuilding all of Chroma from the catalog: %s", error)
+            self.reset_chroma()
+            return
+        self.chroma.sweep()
+
+    def _build_vectors(self, partition: PartitionRow) -> PartitionRow:
+        name = fresh_name(partition.owner)
+        entry = self._catalog.announce(partition.id, "dropping", {"collection": name})
+        leg = ChromaVectors(self.chroma, name, partition.owner)
+        leg.create()
+        fill_vectors(self._catalog, partition.id, leg)
+        reach("promotion-filled")
+        old = {"collection": partition.collection}
+        current = self._swap(partition, entry, "collection", name, old)
+        self.chroma.see_all(name)
+        self._finish(entry, old)
+        return current
+
+    def _swap(
+        self, partition: PartitionRow, entry: int, column: str, name: str, old: dict[str, str | None]
+    ) -> PartitionRow:
+        with self._catalog.transaction() as connection:
+            connection.execute(
+                f"UPDATE partitions SET {column} = ?, generation = generation + 1 WHERE id = ?",
+                (name, partition.id),
+            )
+            connection.execute("UPDATE journal SET dead = ? WHERE id = ?", (json.dumps(old), entry))
+        reach("rebuild-swapped")
+        current = self._catalog.partition(partition.owner)
+        if current is None:
+            raise StoreError(f"The partition of {partition.owner!r} vanished while it was rebuilt.")
+        return current
+
+    def _finish(self, entry: int, old: dict[str, str | None]) -> None:
+        """Drop what was replaced; when that fails, the journal still knows it."""
+        try:
+            self.drop(**old)
+        except StoreError as error:
+            logger.warning("an index that was replaced is deleted at the next write: %s", error)
+            return
+        self._catalog.clear_journal([entry])
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    def _open_keywords(self, partition: PartitionRow) -> TantivyKeywords:
+        leg = self._sound_keywords(partition)
+        if leg is None:
+            with self._lock.held():  # a writer may have been at work: look again before rebuilding
+                current = self._catalog.partition(partition.owner)
+                if current is None:
+                    raise StoreError("The partition was forgotten by another process: search again.")
+                leg = self._sound_keywords(current, create=not current.chunks)
+                if leg is None:
+                    current = self.rebuild_keywords(current)
+                    return self._keywords[current.id][2]
+                partition = current
+        with self._guard:
+            _remember(self._keywords, partition.id, (partition.name, partition.generation, leg))
+        return leg
+
+    def _sound_keywords(self, partition: PartitionRow, *, create: bool = False) -> TantivyKeywords | None:
+        try:
+            leg = TantivyKeywords(self.keyword_folder(partition.name), create=create)
+            if leg.count() >= partition.chunks and not leg.damaged_files():
+                return leg  # rows of a write that is under way may come on top
+            logger.warning("the keyword index %s has lost rows", partition.name)
+        except StoreError as error:
+            logger.info("%s", error)
+        return None
+
+    def _sound_vectors(self, partition: PartitionRow) -> bool:
+        leg = self.raw_vectors(partition)
+        try:
+            leg.probe()
+            return leg.count() >= partition.chunks
+        except StoreLockedError:
+            raise
+        except StoreError as error:
+            logger.warning("%s", error)
+            return False
+
+    @staticmethod
+    def _refreshed(leg: TantivyKeywords) -> bool:
+        try:
+            leg.refresh()
+        except StoreError as error:
+            logger.info("opening the keyword index again: %s", error)
+            return False
+        return True
+
+
+def fresh_name(owner: str | None) -> str:
+    """A name for an index, different every time, that does not tell whose it is."""
+    digest = hashlib.blake2b((owner or "").encode("utf-8"), digest_size=12).hexdigest()
+    return f"{'shared' if owner is None else 'agent'}-{digest}-{secrets.token_hex(4)}"
+
+
+def _remember(handles: OrderedDict[int, _Handle], key: int, handle: _Handle) -> None:
+    handles[key] = handle
+    handles.move_to_end(key)
+    while len(handles) > _OPEN_PARTITIONS:
+        handles.popitem(last=False)
