@@ -19,6 +19,7 @@ NEAR = 40
 """Cells within which a sentence end is worth moving the cut to."""
 
 _SENTENCE_END = re.compile(r"[。！？；!?;]+[”’」』）)\"']*|\.(?=\s)|\n+")
+_PAUSE = re.compile(r"[，、：,:]\s*|\s+")
 _BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -98,8 +99,8 @@ def _start_near(text: str, anchor: int, room: int) -> int:
     if far == 0:
         return 0
     start = _back(text, anchor, room)
-    space = text.find(" ", start, anchor)
-    return space + 1 if space != -1 else start
+    pause = _PAUSE.search(text, start, anchor)
+    return pause.end() if pause else start
 
 
 def _end_near(text: str, start: int, needed: int, width: int) -> int:
