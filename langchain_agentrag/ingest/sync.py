@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 
@@ -27,7 +28,7 @@ def sync(store: Store, connector: BaseConnector, pipeline: Pipeline) -> None:
     Raises:
         ConnectorError: the source cannot be listed at all; nothing was removed.
     """
-    source = connector.connector_id
+    source = _source(connector)
     connection = store.catalog.connection()
     before, counts = item_versions(connection, source), item_counts(connection, source)
     seen: set[str] = set()
@@ -54,6 +55,13 @@ def sync(store: Store, connector: BaseConnector, pipeline: Pipeline) -> None:
         if not any(key.startswith(folder) for folder in shielded):
             _remove(store, source, key, pipeline, kept)
             pipeline.forget(source, key)
+
+
+def _source(connector: BaseConnector) -> str:
+    """Name of a source in the catalog: connectors of two agents never share one, whatever they call themselves."""
+    if connector.agent_id is None:
+        return connector.connector_id
+    return json.dumps([connector.connector_id, connector.agent_id], ensure_ascii=False)
 
 
 def _note_gap(gap: Gap, pipeline: Pipeline, seen: set[str], shielded: list[str]) -> None:
