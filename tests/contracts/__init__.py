@@ -2,4 +2,18 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.contracts.world", "tests.contracts.reference")
+pytest.register_assert_rewrite(
+    *(
+        f"tests.contracts.{name}"
+        for name in (
+            "analyzer",
+            "connector",
+            "filter_form",
+            "fusion_rule",
+            "keyword_leg",
+            "reference",
+            "vector_leg",
+            "world",
+        )
+    )
+)

@@ -5,6 +5,7 @@ Slow on purpose and free of cleverness: no cut-offs, no caches, no numpy beyond 
 
 from __future__ import annotations
 
+import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -150,7 +151,8 @@ class ReferenceStore:
 
     def put(self, document: SourceDocument) -> None:
         address = (document.agent_id, document.doc_id)
-        chunks = chunk_document(document, self._chunking)
+        told = [chunk for chunk in chunk_document(document, self._chunking) if not says_nothing(chunk.text)]
+        chunks = [replace(chunk, chunk_id=place) for place, chunk in enumerate(told)]
         if not chunks:
             self.remove(*address)
             return
@@ -207,8 +209,8 @@ class ReferenceStore:
         weights: tuple[float, float],
     ) -> list[Hit]:
         weights = check_weights(weights)
-        if all(unicodedata.category(char)[0] in "ZCP" for char in query):
-            return []  # nothing but space, control characters and punctuation asks nothing
+        if says_nothing(query):
+            return []
         visible = [row for doc in self.visible(agent) for row in self._rows[doc.agent_id, doc.doc_id]]
         kept = [row for row in visible if match(where, filter_view(row.document, row.chunk))]
         words = (
@@ -315,7 +317,40 @@ class _Leg:
         return LegEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])
 
 
+def says_nothing(text: str) -> bool:
+    """Only space, control characters and punctuation: it is not indexed, and asks for nothing."""
+    return all(unicodedata.category(char)[0] in "ZCP" for char in text)
+
+
 def filter_view(document: SourceDocument, chunk: Chunk | None = None) -> dict[str, Any]:
     """What a filter sees: the chunk's place, the metadata, and the true owner and id."""
     places = {} if chunk is None else dict(chunk.locator)
     return {**places, **document.metadata, "agent_id": document.agent_id, "doc_id": document.doc_id}
+
+
+def reference_fusion(
+    name: str, rankings: list[list[tuple[str, float]]], weights: tuple[float, float]
+) -> dict[str, float]:
+    """The four rules from their formulas, for short lists without odd numbers."""
+    shares = [weight / sum(weights) for weight in weights]
+    fused: dict[str, float] = {}
+    for share, ranking in zip(shares, rankings, strict=True):
+        if not share:
+            continue
+        scores = [value for _, value in ranking]
+        for rank, (candidate, value) in enumerate(ranking, 1):
+            fused[candidate] = fused.get(candidate, 0.0) + share * _own_scale(name, value, rank, scores)
+    return fused
+
+
+def _own_scale(name: str, value: float, rank: int, scores: list[float]) -> float:
+    if name == "convex":
+        return value
+    if name == "rrf":
+        return 61 / (60 + rank)
+    if len(set(scores)) == 1:
+        return 1.0 if name == "relative" else 0.5
+    if name == "relative":
+        return (value - min(scores)) / (max(scores) - min(scores))
+    spread = 3 * statistics.stdev(scores)
+    return min(max((value - statistics.mean(scores) + spread) / (2 * spread), 0.0), 1.0)

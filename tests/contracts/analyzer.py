@@ -1,0 +1,95 @@
+"""What every analyzer must do, whatever its words are."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+TEXTS = [
+    "数据库连接超时，请检查配置。",
+    "The alphas were running over C++ and v2.10.3 at 10.20.30.40",
+    "ORA-00942 ModuleNotFoundError snake_case e-mail a.b@example.com",
+    "機器學習與資料庫",
+    "ＦＵＬＬ　ｗｉｄｔｈ ﬁne Straße café",
+    "データベース 한국어 검색 🚀🚀",
+    "第 1 行\n第 2 行\t第 3 行",
+    "的 了 吗 the of",
+]
+
+
+class AnalyzerContract:
+    """`make()` gives an analyzer with its usual settings."""
+
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_a_text_always_gives_the_same_terms(self, make, text):
+        first, second = make(), make()
+        assert first.analyze(text) == first.analyze(text) == second.analyze(text)
+        assert first.fingerprint == second.fingerprint
+
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_a_text_is_found_by_itself(self, make, text):
+        """Query and index agree: whatever a query asks of words and grams is in a text of the same words."""
+        analyzer = make()
+        held, asked = analyzer.analyze(text), analyzer.analyze_query(text)
+        assert asked["words"] or asked["grams"]
+        for field in ("words", "grams"):
+            assert set(asked[field]) <= set(getattr(held, field)), field
+            assert all(weight > 0 for weight in asked[field].values())
+
+    def test_different_texts_share_no_terms(self, make):
+        analyzer = make()
+        held = analyzer.analyze("数据库连接 alpha")
+        asked = analyzer.analyze_query("退款 zeta")
+        assert asked["words"]
+        assert not set(asked["words"]) & set(held.words)
+        assert not set(asked["grams"]) & set(held.grams)
+
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_no_term_holds_white_space(self, make, text):
+        terms = make().analyze(text, context=text)
+        everything = [*terms.words, *terms.grams, *terms.context]
+        assert everything
+        assert all(term and not any(char.isspace() for char in term) for term in everything)
+
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_lengths_count_positions_of_each_field(self, make, text):
+        terms = make().analyze(text, "alpha 数据")
+        assert set(terms.lengths) == {"words", "grams", "context"}
+        assert all(0 <= terms.lengths[name] <= len(getattr(terms, name)) for name in terms.lengths)
+        assert terms.lengths["words"] + terms.lengths["grams"] > 0
+
+    def test_the_context_is_a_field_of_its_own(self, make):
+        terms = make().analyze("alpha", "beta")
+        assert terms.context
+        assert not set(terms.context) & set(terms.words)
+        assert make().analyze("alpha").context == []
+
+    def test_a_long_text_is_analysed_to_its_end(self, make):
+        analyzer = make()
+        terms = analyzer.analyze("数据 alpha " * 20_000 + "omega退款")
+        assert set(analyzer.analyze_query("omega")["words"]) <= set(terms.words)
+        assert set(analyzer.analyze_query("退款")["grams"]) <= set(terms.grams)
+        assert terms.words.count(next(iter(analyzer.analyze_query("alpha")["words"]))) == 20_000
+
+    @pytest.mark.parametrize("text", ["", "   \n", "。，！？", "..."])
+    def test_a_text_that_says_nothing_has_no_terms(self, make, text):
+        terms = make().analyze(text)
+        assert (terms.words, terms.grams, terms.context) == ([], [], [])
+        assert not any(make().analyze_query(text).values())
+
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_spans_of_matches_are_exact(self, make, text):
+        """Each place that is reported reads, on its own, as a term that was asked for."""
+        analyzer = make()
+        asked = set(analyzer.analyze_query(text)["words"])
+        padded = f"〖{text}〗 。。"
+        spans = analyzer.match_spans(padded, asked)
+        assert spans == sorted(spans)
+        assert all(0 <= start < stop <= len(padded) for start, stop in spans)
+        assert all(left[1] < right[0] for left, right in itertools.pairwise(spans))
+        assert not asked or spans
+        for start, stop in spans:
+            held = analyzer.analyze(padded[start:stop])
+            assert asked & {*held.words, *held.grams}, padded[start:stop]
+        assert analyzer.match_spans(padded, set()) == []

@@ -1,0 +1,290 @@
+"""Every contract suite, run by every implementation and by the plain reference."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langchain_agentrag import Analyzer, DualIndexer, FileSystemConnector, HashingEmbeddings, SourceDocument
+from langchain_agentrag.errors import UsageError
+from langchain_agentrag.filters import parse
+from langchain_agentrag.fusion import fuse
+from langchain_agentrag.index.catalog import Catalog
+from langchain_agentrag.index.chroma import ChromaFolder
+from langchain_agentrag.index.keyword import TantivyKeywords
+from langchain_agentrag.index.lock import WriteLock
+from langchain_agentrag.index.vector import ChromaVectors
+from tests.contracts.analyzer import AnalyzerContract
+from tests.contracts.connector import START, ConnectorContract
+from tests.contracts.filter_form import DOCUMENTS, FilterContract, matching
+from tests.contracts.fusion_rule import FusionContract
+from tests.contracts.keyword_leg import KeywordLegContract
+from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors, reference_fusion
+from tests.contracts.vector_leg import VectorLegContract
+from tests.contracts.world import fresh_folder
+
+
+@pytest.fixture
+def folder():
+    made = fresh_folder()
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+# -- keyword legs -----------------------------------------------------------------------------------------------------
+
+
+class TestReferenceKeywords(KeywordLegContract):
+    @pytest.fixture
+    def make(self):
+        return MemoryKeywords
+
+    @pytest.fixture
+    def reopen(self):
+        return lambda leg: leg
+
+
+class TestTantivyKeywords(KeywordLegContract):
+    @pytest.fixture
+    def make(self, folder):
+        return lambda: TantivyKeywords(folder / "keyword")
+
+    @pytest.fixture
+    def reopen(self, folder):
+        return lambda leg: TantivyKeywords(folder / "keyword")
+
+
+# -- vector legs ------------------------------------------------------------------------------------------------------
+
+
+class TestReferenceVectors(VectorLegContract):
+    @pytest.fixture
+    def make(self):
+        return MemoryVectors
+
+    @pytest.fixture
+    def reopen(self):
+        return lambda leg: leg
+
+
+class TestChromaVectors(VectorLegContract):
+    @pytest.fixture(params=[None, "a%"], ids=["shared", "agent"])
+    def owner(self, request):
+        return request.param
+
+    @pytest.fixture
+    def chroma(self, folder):
+        lock = WriteLock(folder, 5.0)
+        home = ChromaFolder(folder / "chroma", Catalog(folder / "catalog.sqlite"), lock)
+        with lock.held():
+            yield home
+        home.close()
+
+    @pytest.fixture
+    def make(self, chroma, owner):
+        def fresh():
+            leg = ChromaVectors(chroma, "a-collection", owner)
+            leg.create()
+            return leg
+
+        return fresh
+
+    @pytest.fixture
+    def reopen(self, chroma, owner):
+        def again(leg):
+            chroma.close()
+            return ChromaVectors(chroma, "a-collection", owner)
+
+        return again
+
+
+# -- fusion rules -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Rule:
+    name: str
+
+    def __call__(self, rankings, weights):
+        return fuse(self.name, rankings, weights)
+
+
+@pytest.mark.parametrize("name", ["convex", "rrf", "dbsf", "relative"])
+class TestFusionRules(FusionContract):
+    @pytest.fixture
+    def rule(self, name):
+        return Rule(name)
+
+    @pytest.fixture
+    def oracle(self, name):
+        return partial(reference_fusion, name)
+
+
+# -- analyzers --------------------------------------------------------------------------------------------------------
+
+
+class TestAnalyzers(AnalyzerContract):
+    @pytest.fixture(params=["auto", "jieba", "user words", "no stop words"])
+    def make(self, request):
+        options: dict[str, Any] = {
+            "auto": {},
+            "jieba": {"backend": "jieba"},
+            "user words": {"user_words": ["连接超时", "alphas were"]},
+            "no stop words": {"stop_words": []},
+        }[request.param]
+        return lambda: Analyzer(**options)
+
+
+# -- filters ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored():
+    """Stores of the documents of the filter cases, one per set of options."""
+    folder, opened = fresh_folder(), {}
+
+    def open_(**options):
+        key = repr(options)
+        if key not in opened:
+            opened[key] = DualIndexer(folder / str(len(opened)), HashingEmbeddings(8), **options)
+            opened[key].index_documents(documents())
+        return opened[key]
+
+    yield open_
+    for indexer in opened.values():
+        indexer.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def documents():
+    return [SourceDocument(f"d{place}", f"数据 alpha {place}", held) for place, held in enumerate(DOCUMENTS)]
+
+
+class TestReferenceFilters(FilterContract):
+    @pytest.fixture
+    def compiled(self):
+        return matching
+
+
+class TestColumnFilters(FilterContract):
+    """The masks of `index.exact` alone."""
+
+    @pytest.fixture
+    def compiled(self, stored):
+        store = stored(chroma="large")._store
+        partition = store.catalog.partition(None)
+        cache = store.cache(partition)
+        rows = cache.select(partition, None).tolist()
+        return lambda where: {rows.index(row) for row in cache.select(partition, parse(where)).tolist()}
+
+
+@pytest.mark.parametrize("mode", ["keyword", "vector", "hybrid"])
+@pytest.mark.parametrize(
+    "options", [{"chroma": "large"}, {"chroma": "always", "exact_limit": 0}], ids=["exact", "hnsw"]
+)
+class TestSearchFilters(FilterContract):
+    """The filter of a search, as each leg applies it: exactly, and over approximate neighbours."""
+
+    @pytest.fixture
+    def compiled(self, stored, mode, options):
+        indexer = stored(**options)
+        return lambda where: {
+            int(hit.doc_id[1:]) for hit in indexer.search("数据 alpha", 100, filter=where, mode=mode)
+        }
+
+
+class TestDeletionFilters(FilterContract):
+    """What `delete(filter=...)` deletes: everything is stored again afterwards."""
+
+    @pytest.fixture
+    def compiled(self, stored):
+        indexer = stored(chroma="large", lock_timeout=29.0)  # a store that no other suite reads
+
+        def select(where):
+            if parse(where) is None:
+                with pytest.raises(UsageError, match="would delete everything"):
+                    indexer.delete(filter=where)
+                return set(range(len(DOCUMENTS)))
+            indexer.delete(filter=where)
+            left = {hit.doc_id for hit in indexer.search("数据", 100, mode="keyword")}
+            indexer.index_documents(documents())
+            return {place for place in range(len(DOCUMENTS)) if f"d{place}" not in left}
+
+        return select
+
+
+# -- connectors -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class MemorySource:
+    agent_id: str | None = None
+    name: str = "memory"
+    texts: dict[str, str | None] = field(default_factory=lambda: dict(START))
+
+    def connector(self):
+        return MemoryConnector(self.texts, self.name, self.agent_id)
+
+    def write(self, key, text):
+        self.texts[key] = text
+
+    def remove(self, key):
+        del self.texts[key]
+
+    def spoil(self, key):
+        self.texts[key] = None
+
+
+class FileSource:
+    def __init__(self, folder: Path, agent_id: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.agent_id, self.monkeypatch = folder, agent_id, monkeypatch
+        folder.mkdir(parents=True, exist_ok=True)
+        for key, text in START.items():
+            self.write(key, text)
+
+    def connector(self):
+        return FileSystemConnector(self.folder, agent_id=self.agent_id)
+
+    def write(self, key, text):
+        (self.folder / key).write_text(text, encoding="utf-8")
+
+    def remove(self, key):
+        (self.folder / key).unlink()
+
+    def spoil(self, key):
+        """Give it another version and make the disk fail on it."""
+        self.write(key, "longer than before")
+        spoilt, read = self.folder / key, Path.read_bytes
+
+        def failing(path):
+            if path == spoilt:
+                raise OSError(5, "Input/output error")
+            return read(path)
+
+        self.monkeypatch.setattr(Path, "read_bytes", failing)
+
+
+class ConnectorFixtures:
+    @pytest.fixture
+    def indexer(self, folder):
+        with DualIndexer(folder / "store", HashingEmbeddings(8), chroma="large") as opened:
+            yield opened
+
+
+class TestReferenceConnector(ConnectorFixtures, ConnectorContract):
+    @pytest.fixture
+    def source(self):
+        return MemorySource
+
+
+class TestFileSystemConnector(ConnectorFixtures, ConnectorContract):
+    @pytest.fixture
+    def source(self, folder, monkeypatch):
+        return lambda agent_id=None, name="memory": FileSource(
+            folder / str(agent_id) / name, agent_id, monkeypatch
+        )

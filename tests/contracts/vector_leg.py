@@ -1,0 +1,115 @@
+"""What every vector leg must do: one check per sentence of `index.protocol.VectorLeg`."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from langchain_agentrag.index.protocol import VectorLeg
+from tests.contracts.reference import MemoryVectors
+
+
+def vectors(*rows: list[float]) -> np.ndarray:
+    return np.array(rows, dtype=np.float32)
+
+
+class VectorLegContract:
+    """`make()` gives an empty leg, `reopen(leg)` the same leg as another process would open it."""
+
+    def test_it_has_the_methods_of_the_seam(self, make, reopen):
+        assert isinstance(make(), VectorLeg)
+
+    def test_an_empty_leg_answers_everything_with_nothing(self, make, reopen):
+        leg = make()
+        leg.add([], vectors())
+        leg.delete([])
+        leg.delete([7])
+        assert (leg.count(), list(leg.rows())) == (0, [])
+        assert leg.nearest(vectors([1, 0])[0], 3) == []
+
+    def test_the_nearest_come_first_with_their_cosine(self, make, reopen):
+        leg = make()
+        leg.add([1, 2, 3], vectors([1, 0], [1, 1], [-1, 0]))
+        pairs = leg.nearest(vectors([1, 0])[0], 3)
+        assert [row for row, _ in pairs] == [1, 2, 3]
+        assert [cosine for _, cosine in pairs] == pytest.approx([1, 0.5**0.5, -1], abs=1e-5)
+
+    def test_lengths_of_vectors_do_not_matter(self, make, reopen):
+        leg = make()
+        leg.add([1, 2], vectors([0.01, 0.001], [90, 100]))
+        for scale in (0.01, 1, 100):
+            pairs = leg.nearest(vectors([scale, 0])[0], 2)
+            assert [row for row, _ in pairs] == [1, 2]
+            assert pairs[0][1] == pytest.approx(0.99504, abs=1e-4)
+
+    def test_never_more_than_the_limit_and_never_fewer_when_there_are(self, make, reopen):
+        leg = make()
+        leg.add(list(range(1, 21)), np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32))
+        for limit in (1, 7, 20, 50):
+            assert len(leg.nearest(np.ones(8, dtype=np.float32), limit)) == min(limit, 20)
+
+    def test_what_is_deleted_is_gone_and_the_rest_stays(self, make, reopen):
+        leg = make()
+        leg.add([1, 2, 3], vectors([1, 0], [0.9, 0.1], [0, 1]))
+        leg.delete([1, 99])
+        leg.delete([1])
+        assert [row for row, _ in leg.nearest(vectors([1, 0])[0], 3)] == [2, 3]
+        assert (list(leg.rows()), leg.count()) == ([2, 3], 2)
+
+    def test_adding_a_row_twice_is_harmless(self, make, reopen):
+        leg = make()
+        leg.add([1, 2], vectors([1, 0], [0, 1]))
+        leg.add([2], vectors([0, 1]))
+        assert leg.count() == 2
+        assert [row for row, _ in leg.nearest(vectors([0, 1])[0], 5)] == [2, 1]
+
+    def test_equal_vectors_of_two_rows_are_two_results(self, make, reopen):
+        leg = make()
+        leg.add([4, 9], vectors([1, 0], [1, 0]))
+        assert {row for row, _ in leg.nearest(vectors([1, 0])[0], 5)} == {4, 9}
+
+    def test_a_zero_vector_is_held(self, make, reopen):
+        leg = make()
+        leg.add([1, 2], vectors([0, 0], [1, 0]))
+        assert list(leg.rows()) == [1, 2]
+        assert leg.nearest(vectors([1, 0])[0], 1)[0][0] == 2
+
+    def test_large_row_ids_survive(self, make, reopen):
+        leg = make()
+        leg.add([2**40, 3], vectors([1, 0], [0, 1]))
+        assert list(leg.rows()) == [3, 2**40]
+        assert leg.rows().dtype == np.int64
+
+    def test_batches_of_any_size_are_taken(self, make, reopen):
+        leg = make()
+        leg.add(list(range(6_000)), np.random.default_rng(2).normal(size=(6_000, 2)).astype(np.float32))
+        assert leg.count() == 6_000
+        leg.delete(list(range(5_990)))
+        assert list(leg.rows()) == list(range(5_990, 6_000))
+
+    def test_writes_are_durable(self, make, reopen):
+        leg = make()
+        leg.add([1, 2], vectors([1, 0], [0, 1]))
+        leg.delete([2])
+        again = reopen(leg)
+        assert list(again.rows()) == [1]
+        assert [row for row, _ in again.nearest(vectors([1, 0])[0], 5)] == [1]
+
+    def test_it_agrees_with_the_reference_through_a_random_life(self, make, reopen):
+        dice, numbers = random.Random(6), np.random.default_rng(6)
+        leg, oracle, following = make(), MemoryVectors(), 1
+        for _ in range(8):
+            fresh = list(range(following, following + dice.randint(0, 15)))
+            following += len(fresh)
+            drawn = numbers.normal(size=(len(fresh), 16)).astype(np.float32)
+            dead = dice.sample(range(1, following + 1), k=min(following, dice.randint(0, 6)))
+            for one in (leg, oracle):
+                one.add(fresh, drawn)
+                one.delete(dead)
+            query = numbers.normal(size=16).astype(np.float32)
+            assert list(leg.rows()) == list(oracle.rows())
+            ours, theirs = leg.nearest(query, 5), oracle.nearest(query, 5)
+            assert [row for row, _ in ours] == [row for row, _ in theirs]
+            assert [cosine for _, cosine in ours] == pytest.approx([c for _, c in theirs], abs=1e-4)
