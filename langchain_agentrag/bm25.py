@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 Query = Mapping[str, Mapping[str, float]]
 """Field -> term -> weight, as `Analyzer.analyze_query` returns it."""
@@ -88,18 +87,6 @@ def term_score(tf: float, length: float, average_length: float, k1: float, b: fl
     return tf * (k1 + 1.0) / (tf + k1 * (1.0 - b + b * length / average_length))
 
 
-class Score(NamedTuple):
-    """A chunk's score.
-
-    Attributes:
-        value: BM25, >= 0.
-        matched: Terms that contributed as (field, term), in the scorer's fixed order.
-    """
-
-    value: float
-    matched: tuple[tuple[str, str], ...]
-
-
 class Scorer:
     """A query with the statistics of one scope, ready to score many chunks.
 
@@ -145,15 +132,14 @@ class Scorer:
         self.gains = {field: gains for field, _, _, gains in fields}
         self.maximum = sum(gain for _, _, _, gains in fields for gain in gains.values())
 
-    def score(self, counts: Counts, lengths: Mapping[str, int]) -> Score:
-        """Score of one chunk.
+    def score(self, counts: Counts, lengths: Mapping[str, int]) -> float:
+        """Score of one chunk, >= 0.
 
         Args:
             counts: Field -> term -> occurrences in the chunk; terms the query does not name are ignored.
             lengths: Field -> length of the chunk's field (`Terms.lengths`).
         """
         total = 0.0
-        matched = []
         for field, base, slope, gains in self._fields:
             found = counts.get(field)
             if not found:
@@ -163,8 +149,7 @@ class Scorer:
                 gain, tf = gains.get(term), found[term]
                 if gain is not None and tf > 0:
                     total += gain * tf / (tf + norm)
-                    matched.append((field, term))
-        return Score(total, tuple(matched))
+        return total
 
 
 def score(
@@ -177,7 +162,7 @@ def score(
     parameters: Mapping[str, Parameters] = PARAMETERS,
 ) -> float:
     """Score of a single chunk; to score many, build a `Scorer` once."""
-    return Scorer(query, stats, doc_freqs, parameters).score(counts, lengths).value
+    return Scorer(query, stats, doc_freqs, parameters).score(counts, lengths)
 
 
 def reachable_maximum(

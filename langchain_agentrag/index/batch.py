@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -136,10 +136,18 @@ def count_terms(packed: str, query: Mapping[str, Mapping[str, float]]) -> dict[s
     """Field → term → occurrences of the query's terms, from the packed form."""
     lines = zip(FIELDS, packed.split("\n"), strict=True)
     return {
-        name: Counter([term for term in line.split(" ") if term in query[name]])
+        name: _occurrences(line.split(" "), terms)
         for name, line in lines
-        if line and query.get(name)
+        if line and (terms := query.get(name))
     }
+
+
+def _occurrences(found: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for term in found:
+        if term in wanted:
+            counts[term] = counts.get(term, 0) + 1
+    return counts
 
 
 def pack_vector(vector: Vectors) -> bytes:

@@ -252,7 +252,7 @@ def _address(hit: Hit) -> _Address:
 def _score_words(scorer: Scorer, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
     raw = {}
     for row, stored in live.items():
-        value = scorer.score(count_terms(stored.terms, scorer.gains), unpack_lengths(stored.lengths)).value
+        value = scorer.score(count_terms(stored.terms, scorer.gains), unpack_lengths(stored.lengths))
         if value > 0:
             raw[row] = value
     score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}
