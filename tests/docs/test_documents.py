@@ -38,7 +38,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("document", READMES)
+@pytest.mark.parametrize("document", READMES[:1])
 def test_python_of_the_readme_runs_from_top_to_bottom(document: str, workplace: Path):
     code = blocks(document, "python")
     assert code, f"{document} shows no Python"
@@ -47,7 +47,7 @@ def test_python_of_the_readme_runs_from_top_to_bottom(document: str, workplace: 
         exec(compile(offline(block), f"{document}, block {number}", "exec"), names)
 
 
-@pytest.mark.parametrize("document", READMES)
+@pytest.mark.parametrize("document", READMES[:1])
 def test_commands_of_the_readme_run(document: str, workplace: Path):
     lines = [line for block in blocks(document, "console") for line in block.splitlines()]
     commands = [shlex.split(offline(line), comments=True) for line in lines if line.startswith("agentrag ")]
@@ -64,6 +64,7 @@ def test_commands_of_the_readme_run(document: str, workplace: Path):
 
 
 def test_both_readmes_show_the_same_code():
+    """So it is enough to run that of one."""
     for language in ("python", "console"):
         english, chinese = ([without_comments(code) for code in blocks(name, language)] for name in READMES)
         assert english == chinese, f"the {language} blocks of the two READMEs differ"
