@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from langchain_agentrag.records import Hit, Hits, SourceDocument
     from langchain_agentrag.retriever import HybridRetriever
     from langchain_agentrag.structured import HybridTranslator
+    from langchain_agentrag.tools import AgentRAGToolkit, ReadTool, SearchTool
     from langchain_agentrag.vectorstore import HybridVectorStore
     from langchain_agentrag.view import AgentView
 
 _HOMES = {
+    "AgentRAGToolkit": "tools",
     "AgentView": "view",
     "Analyzer": "analysis",
     "BaseConnector": "connectors.base",
@@ -36,11 +38,14 @@ _HOMES = {
     "HybridRetriever": "retriever",
     "HybridTranslator": "structured",
     "HybridVectorStore": "vectorstore",
+    "ReadTool": "tools",
+    "SearchTool": "tools",
     "SourceDocument": "records",
 }
 
 __version__ = "0.1.0"
 __all__ = [
+    "AgentRAGToolkit",
     "AgentView",
     "Analyzer",
     "BaseConnector",
@@ -54,6 +59,8 @@ __all__ = [
     "HybridRetriever",
     "HybridTranslator",
     "HybridVectorStore",
+    "ReadTool",
+    "SearchTool",
     "SourceDocument",
 ]
 

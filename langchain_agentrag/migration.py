@@ -79,20 +79,6 @@ def adopt_ensemble(
     return {"indexer": indexer, "k": max(sizes), "weights": weights, **chosen}
 
 
-def adopt_chroma(source: Any, store: str | Path, *, embeddings: Any = None) -> DualIndexer:
-    """A store with everything a Chroma collection holds, vectors included; see `DualIndexer.from_chroma`.
-
-    Args:
-        source: A langchain-chroma `Chroma`, a chromadb collection, or the path of a Chroma folder.
-        store: Folder of the new store.
-        embeddings: The model the vectors were made with; None takes that of a `Chroma`.
-    """
-    if embeddings is None:
-        embeddings = getattr(source, "embeddings", None)
-    collection = getattr(source, "_collection", source)
-    return DualIndexer.from_chroma(collection, store, embeddings=embeddings)
-
-
 def stored_documents(vectorstore: Any) -> list[Any]:
     """All documents of a LangChain vector store that can list them: Chroma, InMemoryVectorStore.
 

@@ -102,11 +102,17 @@ class HybridVectorStore(VectorStore):
         return made
 
     @classmethod
-    def from_chroma(cls, source: Any, store: str | Path, *, embeddings: Any = None, **options: Any) -> Self:
-        """A vector store with everything a Chroma collection holds: texts, metadata and vectors; see `migration`."""
-        from langchain_agentrag.migration import adopt_chroma
+    def from_chroma(cls, source: Any, path: str | Path, *, embeddings: Any = None, **options: Any) -> Self:
+        """A vector store with everything a Chroma collection holds: texts, metadata and vectors; nothing is embedded.
 
-        return cls(adopt_chroma(source, store, embeddings=embeddings), **options)
+        Args:
+            source: A langchain-chroma `Chroma`, a chromadb collection, or the path of a Chroma folder.
+            path: Folder of the new store.
+            embeddings: The model the vectors were made with; None takes that of a `Chroma`.
+            options: As of the constructor; `agent_id` also says whose the documents become.
+        """
+        owner = options.get("agent_id")
+        return cls(DualIndexer.from_chroma(source, path, embeddings, agent_id=owner), **options)
 
     def for_agent(self, agent_id: str) -> Self:
         """The same vector store on behalf of one agent; cheap, make one per request."""

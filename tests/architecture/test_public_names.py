@@ -10,6 +10,7 @@ import pytest
 import langchain_agentrag
 
 PROMISED = [
+    "AgentRAGToolkit",
     "AgentView",
     "Analyzer",
     "BaseConnector",
@@ -23,6 +24,8 @@ PROMISED = [
     "HybridRetriever",
     "HybridTranslator",
     "HybridVectorStore",
+    "ReadTool",
+    "SearchTool",
     "SourceDocument",
 ]
 

@@ -1,0 +1,1 @@
+"""Framework-free logic behind the tools and middleware of agents."""
