@@ -10,6 +10,7 @@
 | `$gt $gte $lt $lte`             | the value is of a comparable kind and on that side; several mean between |
 | `$in: [..]`                     | equal to one of them; the empty list finds nothing                       |
 | `$contains: x`                  | a list has an item equal to x, or a text contains the text x             |
+| `$icontains: x`                 | a text contains the text x, upper and lower case alike                   |
 | `$exists: true`                 | the key is there, whatever its value                                     |
 | `$and: [..]`                    | all hold; the empty list always holds                                    |
 | `$or: [..]`                     | one holds; the empty list never does                                     |
@@ -274,6 +275,8 @@ def _operand(op: str, operand: object) -> Any:  # noqa: ANN401  a metadata value
     except InvalidDocumentError as error:
         msg = f"The filter cannot compare with {shown(operand)}: {error}"
         raise FilterError(msg) from error
+    if op == "$icontains" and not isinstance(value, str):
+        raise _error({op: operand}, "gives $icontains no text", 'Write {"$icontains": "pump"}')
     if op == "$exists" and type(value) is not bool:
         raise _error({op: operand}, "gives $exists no boolean", 'Write {"$exists": true} or false')
     if op in _ORDERINGS and not sortable(value):
@@ -326,6 +329,12 @@ _TESTS: dict[str, Callable[[Condition, object], bool]] = {
     "$lte": _ordering(frozenset({-1, 0})),
     "$in": _is_in,
     "$contains": _contains,
+    "$icontains": lambda condition, value: (
+        isinstance(value, str) and condition.operand.lower() in value.lower()
+    ),
 }
-OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$contains", "$exists")
+OPERATORS = (
+    *("$eq", "$ne", "$gt", "$gte", "$lt", "$lte"),
+    *("$in", "$nin", "$contains", "$icontains", "$exists"),
+)
 """Operators a key may have."""

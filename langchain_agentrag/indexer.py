@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from langchain_agentrag import filters
@@ -15,12 +14,11 @@ from langchain_agentrag.chunking import Chunking
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.index import verify as verification
-from langchain_agentrag.index.exact import filterable
 from langchain_agentrag.index.ledger import Ledger, forget_records
-from langchain_agentrag.index.reading import documents_of
 from langchain_agentrag.index.store import ChromaPolicy, Store
 from langchain_agentrag.index.verify import VerifyReport
-from langchain_agentrag.ingest.documents import as_doc_ids, as_source_documents
+from langchain_agentrag.ingest.documents import as_doc_ids, as_source_documents, matching_ids
+from langchain_agentrag.ingest.given import with_vectors
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.model import Model
@@ -139,9 +137,7 @@ class DualIndexer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -186,6 +182,7 @@ class DualIndexer:
         agent_id: str | None = None,
         *,
         split: bool = True,
+        vectors: Iterable[Sequence[float] | None] | None = None,
         on_progress: Tell | None = None,
     ) -> SyncReport:
         """Add documents, or replace those of the same id; unchanged ones cost nothing.
@@ -195,18 +192,18 @@ class DualIndexer:
                 from the documents; without one, the content is the address.
             agent_id: Owner of all of them; None leaves shared what does not claim an owner in its metadata.
             split: Whether documents are cut into chunks; False keeps each in one piece, empty ones too.
+            vectors: With split=False: what the store's model made of each document, None where it still has to.
             on_progress: Called as documents are done.
 
         Raises:
             InvalidDocumentError: a document cannot be stored; batches before it are stored, the message says which.
             EmbeddingError: the model failed; batches before are stored, and what was embedded is kept.
         """
-        owner = check_agent_id(agent_id)
-        ready = as_source_documents(documents, owner)
+        ready = as_source_documents(documents, check_agent_id(agent_id))
         total = len(documents) if isinstance(documents, Sequence) else None
         with self._pipeline(on_progress, total) as pipeline:
-            for document in ready:
-                pipeline.put(document, split=split)
+            for document, vector in with_vectors(ready, vectors, lambda: self.embedder, split=split):
+                pipeline.put(document, split=split, vector=vector)
                 pipeline.advance(document.doc_id)
         return pipeline.report
 
@@ -267,17 +264,15 @@ class DualIndexer:
         self._store.check_open()
         return Ledger(self._store.catalog, check_agent_id(agent_id), namespace)
 
-    def _pipeline(
-        self, on_progress: Tell | None, total: int | None, *, keep_vectors: bool = True
-    ) -> Pipeline:
+    def _pipeline(self, tell: Tell | None, total: int | None, *, keep_vectors: bool = True) -> Pipeline:
         self._store.check_open()
         return Pipeline(
             self._store,
             self._analyzer,
             self._chunking,
-            lambda: self._model.embedder,
+            lambda: self.embedder,
             keep_vectors=keep_vectors,
-            on_progress=on_progress,
+            on_progress=tell,
             total=total,
         )
 
@@ -342,15 +337,20 @@ class DualIndexer:
         self._store.check_open()
         return read_passage(self._store, Scope(check_agent_id(agent_id)), doc_id, chunk_id, before, after)
 
-    def get(self, doc_ids: Iterable[str], *, agent_id: str | None = None) -> list[SourceDocument]:
-        """Documents by id, in the order of the ids; those that are not there, or not for this agent, are left out.
+    def get(
+        self,
+        doc_ids: Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
+        agent_id: str | None = None,
+    ) -> list[SourceDocument]:
+        """Documents by id, in the order of the ids, by filter, or by both; absent ones are left out.
 
-        Args:
-            doc_ids: Ids as given when indexing; the agent's own document comes before a shared one of the same id.
-            agent_id: On whose behalf; None sees shared documents only.
+        The agent's own document comes before a shared one of the same id; without an agent only shared ones are seen.
         """
         self._store.check_open()
-        return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids)
+        scope, condition = Scope(check_agent_id(agent_id)), filters.parse(filter)
+        return read_documents(self._store, scope, doc_ids, condition)
 
     def _worth_asking(self, request: SearchRequest) -> bool:
         """Whether the query says something and there is something to find: if not, the model is not bothered."""

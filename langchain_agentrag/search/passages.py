@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import InvalidQueryError
-from langchain_agentrag.index.reading import chunk_spans, document_text, find_document, parse_locator
+from langchain_agentrag.filters import Filter, match
+from langchain_agentrag.index.exact import filterable
+from langchain_agentrag.index.reading import (
+    StoredDocument,
+    chunk_spans,
+    document_text,
+    documents_of,
+    find_document,
+    parse_locator,
+)
 from langchain_agentrag.index.store import Store
 from langchain_agentrag.records import Passage, SourceDocument
 from langchain_agentrag.scope import Scope
+
+if TYPE_CHECKING:
+    import sqlite3
 
 
 def read_passage(store: Store, scope: Scope, doc_id: str, chunk_id: int, before: int, after: int) -> Passage:
@@ -57,15 +70,29 @@ def read_passage(store: Store, scope: Scope, doc_id: str, chunk_id: int, before:
     )
 
 
-def read_documents(store: Store, scope: Scope, doc_ids: Iterable[str]) -> list[SourceDocument]:
-    """Documents by id within a scope, in the order of the ids, without those that are not there."""
-    found = []
+def read_documents(
+    store: Store, scope: Scope, doc_ids: Iterable[str] | None, condition: Filter | None = None
+) -> list[SourceDocument]:
+    """Documents within a scope: by id, in the order of the ids, by filter, or by both; absent ones are left out."""
     with store.catalog.snapshot() as connection:
-        for doc_id in dict.fromkeys(doc_ids):
-            for owner in reversed(scope.owners):  # the agent's own before a shared one
-                known = find_document(connection, owner, doc_id)
-                if known is not None and scope.admits(known.owner):
+        wanted = None if doc_ids is None else dict.fromkeys(doc_ids)
+        found: dict[str, SourceDocument] = {}
+        for owner in reversed(scope.owners):  # the agent's own before a shared one
+            for known in _documents(connection, owner, wanted):
+                if known.doc_id not in found and scope.admits(known.owner):
                     text, metadata = document_text(connection, known.key)
-                    found.append(SourceDocument(doc_id, text, metadata, known.owner))
-                    break
-    return found
+                    found[known.doc_id] = SourceDocument(known.doc_id, text, metadata, known.owner)
+    ordered = found.values() if wanted is None else (found[name] for name in wanted if name in found)
+    return [
+        document
+        for document in ordered
+        if match(condition, filterable(document.agent_id, document.doc_id, document.metadata, "{}"))
+    ]
+
+
+def _documents(
+    connection: sqlite3.Connection, owner: str | None, wanted: Iterable[str] | None
+) -> Iterator[StoredDocument]:
+    if wanted is None:
+        return (known for known, _ in documents_of(connection, owner))
+    return (known for name in wanted if (known := find_document(connection, owner, name)) is not None)

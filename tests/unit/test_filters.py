@@ -410,3 +410,25 @@ def test_long_lists_of_ids_are_looked_up_not_scanned():
     start = clock.perf_counter()
     assert sum(match(tree, {"id": f"id-{n}"}) for n in range(0, 100_000, 100)) == 500
     assert clock.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("Pump A-7", True),
+        ("PUMP", True),
+        ("水泵 pUmP", True),
+        ("pum", False),
+        (["pump"], False),
+        (None, False),
+        (7, False),
+    ],
+)
+def test_icontains_finds_a_text_in_a_text_whatever_the_case(value: object, found: bool):
+    assert match({"name": {"$icontains": "pump"}}, {"name": value}) is found
+
+
+@pytest.mark.parametrize("operand", [7, None, ["pump"]])
+def test_icontains_wants_a_text(operand: object):
+    with pytest.raises(FilterError, match="icontains"):
+        parse({"name": {"$icontains": operand}})
