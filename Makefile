@@ -23,7 +23,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export HF_HUB_OFFLINE := 1
 export ANONYMIZED_TELEMETRY := False
 
-.PHONY: help install install-dev demo test check format format-check lint types imports docs bench proof clean
+.PHONY: help install install-dev demo test check format format-check lint types imports docs bench quality proof clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -76,9 +76,13 @@ docs: $(VENV)/.dev.stamp ## run the code of the README and check the links
 proof: $(VENV)/.dev.stamp ## the slow profile of the property tests
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-proof} $(PY) -m pytest -m "slow or not slow" $(ARGS)
 
-bench: $(VENV)/.dev.stamp ## speed of the engine, against langchain-chroma
+bench: $(VENV)/.dev.stamp ## speed of the engine (ARGS=--peer adds langchain-chroma)
 	$(PY) -m pip install --quiet --prefer-binary --group bench
 	$(PY) benchmarks/engine.py $(ARGS)
+
+quality: $(VENV)/.dev.stamp ## nDCG, recall and MRR on collections (ARGS="DATA" names their folder)
+	$(PY) -m pip install --quiet --prefer-binary --group bench
+	$(PY) benchmarks/quality.py $(ARGS)
 
 clean: ## remove the virtual environment and every cache
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
