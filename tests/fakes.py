@@ -82,9 +82,11 @@ class LyingEmbeddings(Embeddings):
 
 
 class GivenVectors(Embeddings):
-    """Vectors given by hand; a text that is not among them gets the default vector."""
+    """Vectors given by hand; other texts get the default vector, or are refused when there is none."""
 
-    def __init__(self, vectors: Mapping[str, Sequence[float]], default: Sequence[float]) -> None:
+    def __init__(
+        self, vectors: Mapping[str, Sequence[float]], default: Sequence[float] | None = None
+    ) -> None:
         self.model = "given"
         self._vectors, self._default = vectors, default
 
@@ -92,7 +94,10 @@ class GivenVectors(Embeddings):
         return [self.embed_query(text) for text in texts]
 
     def embed_query(self, text: str) -> list[float]:
-        return list(map(float, self._vectors.get(text, self._default)))
+        found = self._vectors.get(text, self._default)
+        if found is None:
+            raise KeyError(f"no vector was given for {text!r}")
+        return list(map(float, found))
 
 
 class MemoryConnector(BaseConnector):

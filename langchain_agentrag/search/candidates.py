@@ -138,7 +138,7 @@ def _best(found: Sequence[Scored], wanted: int, rounding: float) -> list[int]:
     """The rows of the best scores, with those that rounding may have put behind the last one."""
     if len(found) <= wanted:
         return [row for row, _ in found]
-    ordered = sorted(found, key=lambda pair: -pair[1])
+    ordered = sorted(found, key=lambda pair: (-pair[1], pair[0]))
     edge = ordered[wanted - 1][1]
     edge -= rounding * max(1.0, abs(edge))
     return [row for place, (row, score) in enumerate(ordered) if place < _TIES * wanted and score >= edge]

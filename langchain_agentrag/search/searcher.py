@@ -84,7 +84,7 @@ class Searcher:
         return bool(self._partitions(scope))
 
     def search(self, request: SearchRequest) -> Hits:
-        """The best k chunks in scope, best first; ties in document order.
+        """The best k chunks in scope, best first; ties by cosine, then in document order.
 
         Raises:
             RetrievalError: every leg that was asked for failed.
@@ -132,7 +132,16 @@ class Searcher:
             keyword = _SILENT if words is None else _score_words(words, live, wanted)
             vector = _SILENT if near_rows is None else _score_vectors(request, live, wanted)
             fused = _fuse(request, vector, keyword)
-            ranked = sorted(fused, key=lambda row: (-fused[row], live[row].document, live[row].ordinal))
+            ranked = sorted(
+                fused,
+                # what is no closer than unrelated text scores 0, yet of two such passages the nearer one comes first
+                key=lambda row: (
+                    -fused[row],
+                    -vector.raw.get(row, -1.0),
+                    live[row].document,
+                    live[row].ordinal,
+                ),
+            )
             good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
             best = cap_per_group(good, request.cap)[: request.pool]
             hits = self._show(connection, request, best, fused, vector, keyword)
