@@ -21,6 +21,7 @@ from langchain_agentrag.ingest.documents import as_doc_ids, as_source_documents,
 from langchain_agentrag.ingest.given import with_vectors
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
+from langchain_agentrag.isolation import verify_deep
 from langchain_agentrag.model import Model
 from langchain_agentrag.options import check_options
 from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
@@ -390,9 +391,9 @@ class DualIndexer:
         """`read` in a worker thread."""
         return await asyncio.to_thread(self.read, doc_id, chunk_id, **options)
 
-    def verify(self) -> VerifyReport:
-        """Compare both legs with the catalog, row by row; changes nothing."""
-        return verification.verify(self._store)
+    def verify(self, *, deep: bool = False) -> VerifyReport:
+        """Compare both legs with the catalog; `deep` also looks into every chunk and tries to make agents leak."""
+        return verify_deep(self, self._store, self._analyzer) if deep else verification.verify(self._store)
 
     def repair(self) -> VerifyReport:
         """Rebuild what differs from the catalog, without embedding anything; then verify."""

@@ -201,10 +201,17 @@ def stats(*, store: StoreOption = DEFAULT_STORE, agent: AgentOption = None, json
 
 @app.command()
 @guarded
-def verify(*, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+def verify(
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also look into every chunk, and try to make agents leak.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
     """Check that both indexes hold exactly what the catalog says; exit code 1 if not."""
     with open_existing(store) as indexer:
-        report = indexer.verify()
+        report = indexer.verify(deep=deep)
     _say_sound(report, as_json=json)
 
 

@@ -207,6 +207,10 @@ def facts_table(record: object) -> Table:
 def verdict_view(report: VerifyReport) -> Group:
     """What a check of the store found."""
     checked = f"{report.documents:,} documents in {report.chunks:,} chunks, {report.partitions:,} partitions"
+    if report.probes is not None:
+        checked += (
+            f", every chunk looked into, {report.probes:,} attempts to see what belongs to another agent"
+        )
     if report.ok:
         return Group(
             Text.assemble(("Sound. ", "bold green"), f"Both legs hold what the catalog says: {checked}.")

@@ -122,6 +122,18 @@ class ChromaVectors:
                 lost += len(part)
         return lost
 
+    def stored(self, rows: Sequence[int]) -> dict[int, Vectors]:
+        """The vectors Chroma holds of these rows, each of shape (1, dimension); it may keep them scaled to length 1."""
+        with translated("Chroma", "read vectors"), self._folder.reading(self._name) as session:
+            found = self._folder.use(session, self._name).get(
+                ids=[str(row) for row in rows], include=["embeddings"]
+            )
+        held = found["embeddings"] if found["embeddings"] is not None else []
+        return {
+            int(row): np.asarray(vector, dtype=np.float32).reshape(1, -1)
+            for row, vector in zip(found["ids"], held, strict=True)
+        }
+
     def _query(self, vector: Vectors, limit: int) -> list[tuple[int, float]]:
         with (
             translated("Chroma", f"query {limit} neighbours"),

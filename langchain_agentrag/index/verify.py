@@ -26,6 +26,7 @@ class VerifyReport:
         documents: Live documents.
         chunks: Live chunks.
         vectors: Rows checked in Chroma.
+        probes: Attempts to see what belongs to another agent; None unless the check was deep.
     """
 
     problems: tuple[str, ...]
@@ -33,6 +34,7 @@ class VerifyReport:
     documents: int
     chunks: int
     vectors: int
+    probes: int | None = None
 
     @property
     def ok(self) -> bool:
