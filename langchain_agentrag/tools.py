@@ -87,6 +87,12 @@ class _StoreTool(BaseTool):
             self.handle_validation_error = partial(complaint, language=self.language)
         return self
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"The tool {self.name!r} holds an open store and cannot be pickled: pass the store's path and open it "
+            "again there. A deep copy shares the store and works."
+        )
+
     def _caller(self, config: RunnableConfig | None) -> str | None:
         return caller(self.agent_id, self.agent_id_key, self.when_missing, config)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from html import escape
@@ -11,18 +12,25 @@ from langchain_agentrag.records import Explanation, Hit, Hits, LegEvidence
 
 Spans = Sequence[tuple[int, int]]
 
+_BLANK_LINES = re.compile(r"\n\s*\n+")
 _PLACES = ("page", "sheet", "slide", "row", "cell", "line")
-_SHOWN_CHARACTERS = 700
+_SHOWN = 420  # characters of a passage that are drawn, around its first matched word
+_LEAD = 120  # of them before that word
 _STYLE = (
     "<style>"
-    ".agentrag{border-collapse:collapse;font:13px/1.5 system-ui,sans-serif;max-width:64em;color:inherit}"
-    ".agentrag td{vertical-align:top;padding:.5em .6em;border-top:1px solid #8884;text-align:left}"
-    ".agentrag mark{background:#ffe08a;color:#222;padding:0 .1em;border-radius:2px}"
-    ".agentrag .leg{display:grid;grid-template-columns:5em 7em auto;gap:.5em;align-items:center;white-space:nowrap}"
-    ".agentrag .bar{background:#8883;border-radius:3px;height:.6em}"
-    ".agentrag .bar i{display:block;height:100%;border-radius:3px}"
-    ".agentrag .where{opacity:.75}.agentrag .warn{color:#b00020}"
-    ".agentrag .text{white-space:pre-wrap;margin-top:.3em}"
+    ".agentrag{font:13px/1.55 system-ui,sans-serif;max-width:62em;color:inherit;margin:.3em 0 1em}"
+    ".agentrag .asked{font-size:14px;margin-bottom:.4em}.agentrag .dim{opacity:.65}"
+    ".agentrag .hit{display:grid;grid-template-columns:1.6em 17.5em minmax(0,1fr);gap:0 1em;padding:.7em 0;"
+    "border-top:1px solid #8884}"
+    ".agentrag .rank{text-align:right;font-weight:600}"
+    ".agentrag .leg{display:grid;grid-template-columns:4.6em 5em auto;gap:.6em;align-items:center;white-space:nowrap;"
+    "font-variant-numeric:tabular-nums;line-height:1.45}"
+    ".agentrag .leg.score{font-weight:600}.agentrag .leg.none{opacity:.45}"
+    ".agentrag .bar{background:#8883;border-radius:3px;height:.55em;overflow:hidden}"
+    ".agentrag .bar i{display:block;height:100%}"
+    ".agentrag mark{background:#ffe08a;color:#222;padding:0 .12em;border-radius:2px}"
+    ".agentrag .text{white-space:pre-line;overflow-wrap:anywhere;margin-top:.2em}"
+    ".agentrag .own{background:#8882;border-radius:3px;padding:0 .4em}.agentrag .warn{color:#b00020}"
     "</style>"
 )
 _COLOURS = {"score": "#5b6bd6", "vector": "#2f9e8f", "keyword": "#d9822b"}
@@ -90,47 +98,65 @@ def highlighted(text: str, spans: Sequence[tuple[int, int]], *, before: str, aft
 
 
 def hits_to_html(hits: Hits) -> str:
-    """The hits as an HTML table: highlighted words, one bar per leg, the source and the reason."""
-    head = (
-        f"<b>{escape(hits.query)}</b> · {escape(hits.mode)} · {len(hits)} hit{'' if len(hits) == 1 else 's'}"
-    )
-    warnings = "".join(f'<div class="warn">degraded: {escape(note)}</div>' for note in hits.degraded)
+    """The hits as HTML: highlighted words, one bar per leg, the source and the reason."""
+    found = "nothing found" if not hits else f"{len(hits)} hit{'' if len(hits) == 1 else 's'}"
+    head = f'<b>{escape(hits.query)}</b> <span class="dim">{escape(hits.mode)} · {found}</span>'
+    warnings = "".join(f'<div class="warn">incomplete: {escape(note)}</div>' for note in hits.degraded)
     rows = "".join(_row(rank, hit) for rank, hit in enumerate(hits, 1))
-    return f'{_STYLE}<div class="agentrag-hits">{head}{warnings}<table class="agentrag">{rows}</table></div>'
+    return f'{_STYLE}<div class="agentrag"><div class="asked">{head}</div>{warnings}{rows}</div>'
 
 
 def _row(rank: int, hit: Hit) -> str:
     why = hit.explanation
-    where = " · ".join(
-        part for part in (str(hit.metadata.get("source", hit.doc_id)), place(hit.locator)) if part
-    )
-    owner = "" if hit.agent_id is None else f" · private to {escape(hit.agent_id)}"
+    where = " · ".join(part for part in (_source(hit), place(hit.locator)) if part)
+    owner = "" if hit.agent_id is None else f' <span class="own">private to {escape(hit.agent_id)}</span>'
     bars = (
-        _bar("score", hit.score, f"{hit.score:.3f}")
-        + _leg("vector", why.vector)
-        + _leg("keyword", why.keyword)
+        _bar("score", hit.score, f"{hit.score:.3f}", "fused score, 0 to 1")
+        + _leg("vector", why.vector, "cosine")
+        + _leg("keyword", why.keyword, "BM25")
     )
-    text = hit.text[:_SHOWN_CHARACTERS]
-    spans = [(start, stop) for start, stop in why.highlights if stop <= len(text)]
-    shown = highlighted(text, spans, before="<mark>", after="</mark>") + (
-        "…" if len(hit.text) > len(text) else ""
-    )
-    context = f'<div class="where">{escape(hit.context)}</div>' if hit.context else ""
+    context = "" if not hit.context else f" › {escape(' › '.join(hit.context.split(chr(10))))}"
     return (
-        f"<tr><td>{rank}</td><td>{bars}</td>"
-        f'<td><span class="where">{escape(where)}{owner}</span>{context}<div class="text">{shown}</div></td></tr>'
+        f'<div class="hit"><div class="rank">{rank}</div><div>{bars}</div>'
+        f'<div><span class="dim">{escape(where)}{context}</span>{owner}'
+        f'<div class="text">{_window(hit)}</div></div></div>'
     )
 
 
-def _leg(name: str, leg: LegEvidence | None) -> str:
+def _window(hit: Hit) -> str:
+    """The passage around its first matched word, blank lines closed up."""
+    spans = hit.explanation.highlights
+    first = min((start for start, _ in spans), default=0)
+    start = 0 if len(hit.text) <= _SHOWN else max(0, min(first - _LEAD, len(hit.text) - _SHOWN))
+    end = min(len(hit.text), start + _SHOWN)
+    inside = [(left - start, right - start) for left, right in spans if start <= left and right <= end]
+    shown = highlighted(hit.text[start:end].rstrip(), inside, before="<mark>", after="</mark>")
+    closed = _BLANK_LINES.sub("\n", shown.lstrip())
+    return f"{'…' if start else ''}{closed}{'…' if end < len(hit.text) else ''}"
+
+
+def _source(hit: Hit) -> str:
+    """Where the document comes from; its id where that says the same in fewer words."""
+    source = str(hit.metadata.get("source") or hit.doc_id)
+    return hit.doc_id if source.endswith(hit.doc_id) else source
+
+
+def _leg(name: str, leg: LegEvidence | None, unit: str) -> str:
     if leg is None:
-        return _bar(name, 0.0, "–")
-    return _bar(name, leg.score, f"#{leg.rank or '-'} · {leg.raw:.3f}")
+        return _bar(name, 0.0, "no evidence", f"the {name} leg says nothing of this passage")
+    rank = "–" if leg.rank is None else f"#{leg.rank}"
+    return _bar(
+        name,
+        leg.score,
+        f"{rank} · {leg.raw:.2f}",
+        f"{unit} {leg.raw:.3f}, {leg.score:.3f} on the common scale",
+    )
 
 
-def _bar(name: str, share: float, label: str) -> str:
+def _bar(name: str, share: float, label: str, told: str) -> str:
     width = round(100 * min(max(share, 0.0), 1.0))
+    kind = "score" if name == "score" else "none" if not width and label == "no evidence" else ""
     return (
-        f'<div class="leg"><span>{name}</span><span class="bar"><i style="width:{width}%;'
-        f'background:{_COLOURS[name]}"></i></span><span>{label}</span></div>'
+        f'<div class="leg {kind}" title="{escape(told)}"><span>{name}</span><span class="bar">'
+        f'<i style="width:{width}%;background:{_COLOURS[name]}"></i></span><span>{label}</span></div>'
     )
