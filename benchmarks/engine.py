@@ -25,8 +25,14 @@ from langchain_core.embeddings import Embeddings
 from langchain_agentrag import DualIndexer
 
 DIMENSION, CLUSTERS, SPREAD = 384, 400, 0.9
-ZH = "数据库 连接 超时 网关 重启 配置 权限 日志 索引 查询 缓存 集群 节点 备份 恢复 监控 告警 部署 版本 升级 退款 订单 支付 物流 客服 会员".split()
-EN = "server timeout index query cache cluster node backup restore monitor alert deploy release upgrade refund order".split()
+ZH = (
+    "数据库", "连接", "超时", "网关", "重启", "配置", "权限", "日志", "索引", "查询", "缓存", "集群", "节点",
+    "备份", "恢复", "监控", "告警", "部署", "版本", "升级", "退款", "订单", "支付", "物流", "客服", "会员",
+)  # fmt: skip
+EN = (
+    "server", "timeout", "index", "query", "cache", "cluster", "node", "backup", "restore", "monitor", "alert",
+    "deploy", "release", "upgrade", "refund", "order",
+)  # fmt: skip
 
 
 class GivenVectors(Embeddings):

@@ -87,7 +87,7 @@ def main() -> None:
     print("| collection | setting | nDCG@10 | Recall@10 | MRR@10 | ms/query |\n|---|---|---|---|---|---|")
     for name in names:
         folder = options.data / name
-        queries = [query for query in lines(folder / "queries.jsonl")]
+        queries = lines(folder / "queries.jsonl")
         qrels = read_qrels(folder / "qrels.tsv")
         queries = [query for query in queries if query["_id"] in qrels][: options.queries or None]
         with DualIndexer(home / f"{name}-{options.embeddings}", options.embeddings) as indexer:
