@@ -12,6 +12,7 @@ pytest.register_assert_rewrite(
             "fusion_rule",
             "keyword_leg",
             "reference",
+            "scenario",
             "vector_leg",
             "world",
         )

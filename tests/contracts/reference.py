@@ -146,22 +146,35 @@ class ReferenceStore:
         self._analyzer, self._chunking = analyzer, chunking
         self._documents: dict[tuple[str | None, str], SourceDocument] = {}
         self._rows: dict[tuple[str | None, str], list[Row]] = {}
+        self._seen: set[tuple[str | None, str]] = set()
+
+    def unknown_texts(self, documents: Sequence[SourceDocument]) -> int:
+        """How many texts among the documents' chunks their owners never had."""
+        last = {(doc.agent_id, doc.doc_id): doc for doc in documents}  # a later one replaces an earlier one
+        texts = {
+            (doc.agent_id, embedding_text(chunk)) for doc in last.values() for chunk in self._chunks(doc)
+        }
+        return len(texts - self._seen)
 
     # -- writing: a dict keeps the place of a key that is replaced, and gives a new place to one that comes back ------
 
     def put(self, document: SourceDocument) -> None:
         address = (document.agent_id, document.doc_id)
-        told = [chunk for chunk in chunk_document(document, self._chunking) if not says_nothing(chunk.text)]
-        chunks = [replace(chunk, chunk_id=place) for place, chunk in enumerate(told)]
+        chunks = self._chunks(document)
         if not chunks:
             self.remove(*address)
             return
         self._documents[address] = replace(document, metadata=normalise(document.metadata))
+        self._seen |= {(document.agent_id, embedding_text(chunk)) for chunk in chunks}
         vectors = self._embedder.embed_documents([embedding_text(chunk) for chunk in chunks])
         self._rows[address] = [
             Row(self._documents[address], chunk, self._analyzer.analyze(chunk.text, chunk.context), vector)
             for chunk, vector in zip(chunks, vectors, strict=True)
         ]
+
+    def _chunks(self, document: SourceDocument) -> list[Chunk]:
+        told = [chunk for chunk in chunk_document(document, self._chunking) if not says_nothing(chunk.text)]
+        return [replace(chunk, chunk_id=place) for place, chunk in enumerate(told)]
 
     def remove(self, owner: str | None, doc_id: str) -> None:
         self._documents.pop((owner, doc_id), None)
@@ -225,7 +238,7 @@ class ReferenceStore:
             fused = fuse(fusion, [near.ranking(fusion), words.ranking(fusion)], weights)  # type: ignore[arg-type]
         else:
             fused = (near if mode == "vector" else words).score
-        best = sorted(fused, key=lambda place: (-fused[place], place))[:k]
+        best = sorted(fused, key=lambda place: (-fused[place], -near.raw.get(place, -1.0), place))[:k]
         return [
             self._hit(
                 kept[place],

@@ -75,6 +75,7 @@ class World:
             replace(doc, agent_id=resolve_owner(agent, doc.metadata.get("agent_id") or doc.agent_id))
             for doc in documents
         ]
+        unknown = self.model.unknown_texts(owned)
         before = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
         report = self._face(agent).index_documents(documents)
         for document in owned:
@@ -83,6 +84,8 @@ class World:
         assert report.added == len(after - before), report
         assert report.deleted == len(before - after), report
         assert not report.failed
+        # what only somebody else has embedded must be embedded again: a report is not to tell of others' texts
+        assert report.embedded >= unknown, report
 
     def delete(self, owner: str | None, doc_ids: Iterable[str] | None, where: object = None) -> None:
         """Delete by ids, by filter, or by both."""
@@ -152,6 +155,13 @@ class World:
         assert (passage.first_chunk, passage.last_chunk, passage.total_chunks) == (first, last, len(chunks))
         assert passage.agent_id == document.agent_id
         assert passage.metadata == document.metadata
+
+    def get(self, agent: str | None, doc_ids: list[str]) -> None:
+        held = [found for doc_id in doc_ids if (found := self.model.read(agent, doc_id))]
+        found = self._face(agent).get(doc_ids)
+        assert [(doc.agent_id, doc.doc_id, doc.text, doc.metadata) for doc in found] == [
+            (doc.agent_id, doc.doc_id, doc.text, doc.metadata) for doc in held
+        ]
 
     def stats(self, agent: str | None) -> None:
         """An agent's counts are of what it may see; the administrator's of everything."""

@@ -1,0 +1,79 @@
+"""A short life of a store that touches every promise once: what a wrong engine must stumble over."""
+
+from __future__ import annotations
+
+from langchain_agentrag import SourceDocument
+from langchain_agentrag.testing import assert_consistent, assert_isolated
+from tests.contracts.world import World
+
+AGENTS = ["a", "a1", "A", "a ", "caf\u00e9", "cafe\u0301"]
+_TEXTS = {
+    None: "共享手册：数据库连接超时 E1102 请检查配置。\n\n第二段 alpha beta。\n\n第三段：退款流程与密码重置，退款退款。",
+    "a": "私人笔记 alpha 密码 是 swordfish-一。\n\n数据库 alpha alpha alpha 连接失败的记录，见 v2.10.3。",
+    "a1": "计划 beta 密码 是 marlin-二。",
+    "A": "大写 gamma 密码 是 halibut-三 数据库 超时 超时 超时。",
+    "a ": "空格 delta 密码 是 turbot-四。",
+    "caf\u00e9": "预约 epsilon 密码 是 sardine-五。",
+    "cafe\u0301": "分解 zeta 密码 是 mackerel-六。",
+}
+_QUERIES = ["密码 alpha", "数据库 连接超时", "E1102 退款", "same line"]
+_FILTERS = [None, {"n": {"$gte": 2}}, {"$or": [{"type": "manual"}, {"n": 3}]}, {"$not": {"type": "manual"}}]
+
+
+def live(world: World, *, deep: bool = True) -> None:
+    """Write, look, change, look again; then check the store itself.
+
+    Raises:
+        AssertionError: an answer differs from the model's, or a check of the store failed.
+    """
+    for owner, text in _TEXTS.items():
+        world.put(
+            owner,
+            [
+                SourceDocument("d1", text, {"type": "manual", "n": 1}),
+                SourceDocument("d2", "same line", {"n": 2, "draft": True}),
+                SourceDocument(
+                    f"only-{len(owner or '')}", "数据库 超时 alpha beta " * 3, {"type": "note", "n": 3}
+                ),
+            ],
+        )
+    look(world)
+    world.put(None, [SourceDocument("d1", "共享手册 换了 alpha。", {"lang": "zh", "n": 5})])
+    world.put(
+        "a", [SourceDocument("d2", "same line", {"n": 9, "agent_id": "a"}), SourceDocument("d9", "same line")]
+    )
+    world.put("A", [SourceDocument("d1", "。", {}), SourceDocument("d7", _TEXTS["a"] or "", {"owner": "a"})])
+    world.delete("a", ["only-1", "absent"])
+    world.delete(None, None, {"n": 2, "draft": True})
+    world.delete("a1", None, {"agent_id": "a"})
+    world.delete("a1", None, {"agent_id": "a1", "n": 3})
+    look(world)
+    world.forget("a ")
+    world.reopen()
+    look(world)
+    world.refuse_empty_agent()
+    world.verify()
+    if deep:
+        assert_consistent(world.indexer)
+        assert_isolated(world.indexer, sample=60)
+
+
+def look(world: World) -> None:
+    """Ask every question as everybody, in turns of modes and rules."""
+    turn = 0
+    for agent in [None, *AGENTS, "nobody-known"]:
+        for query in _QUERIES:
+            for mode in ("hybrid", "keyword", "vector"):
+                turn += 1
+                where = _FILTERS[turn % len(_FILTERS)]
+                fusion = ("convex", "rrf", "dbsf", "relative")[turn // 4 % 4]
+                world.search(agent, query, (1, 3, 50)[turn % 3], mode=mode, fusion=fusion, where=where)
+        weights = [(1.0, 0.0), (0.2, 0.8)][turn % 2]
+        world.search(agent, "密码 数据库", 50, weights=weights, where={"agent_id": {"$ne": "b"}})
+        for other in AGENTS:
+            world.search(agent, "密码", 50, mode="keyword", where={"agent_id": other})
+        for doc_id in ("d1", "d2", "only-1", "d9", "absent"):
+            world.read(agent, doc_id, 0, after=1)
+            world.read(agent, doc_id, 1, before=1)
+        world.get(agent, ["d1", "d9", "only-1", "absent"])
+        world.stats(agent)
