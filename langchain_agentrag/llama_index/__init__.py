@@ -1,0 +1,74 @@
+"""LlamaIndex faces of a store: retriever, vector store, query engine, tool, memory block, readers, splitter.
+
+Each of them converts, calls the engine and converts back. Without an agent they see shared documents only. They need
+the extra `llama-index` (llama-index-core), which is loaded when a name is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from langchain_agentrag.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from langchain_agentrag.llama_index.citations import Citation, citations
+    from langchain_agentrag.llama_index.embedding import StoreEmbedding
+    from langchain_agentrag.llama_index.filters import parse_filters
+    from langchain_agentrag.llama_index.memory import HybridMemoryBlock
+    from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
+    from langchain_agentrag.llama_index.readers import ConnectorReader
+    from langchain_agentrag.llama_index.retriever import HybridRetriever
+    from langchain_agentrag.llama_index.splitter import chinese_sentence_splitter
+    from langchain_agentrag.llama_index.tool import as_query_engine_tool
+    from langchain_agentrag.llama_index.vectorstore import HybridVectorStore
+
+_HOMES = {
+    "AgentQueryEngine": "query_engine",
+    "Citation": "citations",
+    "ConnectorReader": "readers",
+    "HybridMemoryBlock": "memory",
+    "HybridRetriever": "retriever",
+    "HybridVectorStore": "vectorstore",
+    "StoreEmbedding": "embedding",
+    "as_query_engine_tool": "tool",
+    "chinese_sentence_splitter": "splitter",
+    "citations": "citations",
+    "parse_filters": "filters",
+}
+
+__all__ = [
+    "AgentQueryEngine",
+    "Citation",
+    "ConnectorReader",
+    "HybridMemoryBlock",
+    "HybridRetriever",
+    "HybridVectorStore",
+    "StoreEmbedding",
+    "as_query_engine_tool",
+    "chinese_sentence_splitter",
+    "citations",
+    "parse_filters",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The names above, loaded on first use.
+
+    Raises:
+        MissingExtraError: llama-index-core is not installed.
+    """
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        importlib.import_module("llama_index.core")
+    except ImportError as error:
+        if (error.name or "").split(".")[0] != "llama_index":
+            raise
+        raise MissingExtraError("LlamaIndex", "llama-index") from error
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,85 @@
+"""Which passages an answer cites, with the exact span of each in its document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
+
+from langchain_agentrag.llama_index.nodes import EXPLANATION
+
+_MARK = re.compile(r"[\[［【]\s*((?:\d{1,3}\s*[,，、;；]\s*)*\d{1,3})\s*[\]］】]")
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A passage that an answer rests on.
+
+    Attributes:
+        number: Its number in the answer, from 1.
+        node_id: The node.
+        doc_id: Source document; `DualIndexer.read(doc_id, chunk_id)` gives the passage.
+        chunk_id: Ordinal of the chunk, or None for a node that did not come from our retriever.
+        start: First character in the document's text, or None.
+        end: One past the last character, or None.
+        text: The passage: the document's text from start to end.
+        score: Score of the retrieval.
+    """
+
+    number: int
+    node_id: str
+    doc_id: str
+    chunk_id: int | None
+    start: int | None
+    end: int | None
+    text: str
+    score: float
+
+
+def citations(response: RESPONSE_TYPE, answer: str | None = None) -> list[Citation]:
+    """The passages an answer names as [1], [2, 3], 【4】, in the order of their numbers; all of them if it names none.
+
+    A number that no passage has is left out.
+
+    Args:
+        response: What a query engine answered.
+        answer: The text, where the response was a stream that has been consumed.
+    """
+    text = answer if answer is not None else str(getattr(response, "response", None) or "")
+    sources = response.source_nodes
+    named = {int(number) for mark in _MARK.findall(text) for number in re.findall(r"\d+", mark)}
+    numbers = sorted(number for number in named if 1 <= number <= len(sources))
+    return [_citation(number, sources[number - 1]) for number in numbers or range(1, len(sources) + 1)]
+
+
+def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    """Copies for a prompt, each text with its number before it; the nodes are not changed."""
+    return [
+        NodeWithScore(
+            node=TextNode(
+                id_=found.node_id, text=f"[{number}] {found.get_content(metadata_mode=MetadataMode.LLM)}"
+            ),
+            score=found.score,
+        )
+        for number, found in enumerate(nodes, start=1)
+    ]
+
+
+def _citation(number: int, found: NodeWithScore) -> Citation:
+    told: Any = found.metadata.get(EXPLANATION)
+    place = told if isinstance(told, dict) else {}
+    node = found.node
+    return Citation(
+        number,
+        node.node_id,
+        str(place.get("doc_id", node.ref_doc_id or node.node_id)),
+        place.get("chunk_id"),
+        place.get("start", getattr(node, "start_char_idx", None)),
+        place.get("end", getattr(node, "end_char_idx", None)),
+        node.get_content(metadata_mode=MetadataMode.NONE),
+        found.get_score(),
+    )

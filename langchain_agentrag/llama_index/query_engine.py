@@ -1,0 +1,237 @@
+"""`AgentQueryEngine`: answers with numbered sources, and the passages alone where there is no LLM."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Sequence
+from typing import Any, Self
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.llms import LLM, MockLLM
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.response_synthesizers import BaseSynthesizer, ResponseMode, get_response_synthesizer
+from llama_index.core.response_synthesizers.no_text import NoText
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.settings import Settings
+from llama_index.core.types import RESPONSE_TEXT_TYPE
+
+from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.llama_index.citations import numbered
+
+NOTHING_FOUND = "No passage matches the question. 没有找到相关内容。"
+
+CITING_PROMPT = PromptTemplate(
+    "Numbered passages are below.\n---------------------\n{context_str}\n---------------------\n"
+    "Answer the question from these passages alone, in the language of the question, and put the number of each "
+    "passage you use behind the statement it supports, like [1]. Say so when they do not hold the answer.\n"
+    "Question: {query_str}\nAnswer: "
+)
+"""Question-answering prompt of an engine that cites, unless another one is given."""
+
+
+class AgentQueryEngine(RetrieverQueryEngine):
+    """A `RetrieverQueryEngine` that cites, and that needs an LLM only for what an LLM is needed for.
+
+    Without an LLM the answer is the numbered passages themselves. With one, passages are numbered in the prompt so that
+    the answer can name them; `citations(response)` resolves the numbers to exact spans. `source_nodes` are the nodes as
+    they were retrieved.
+
+    Args:
+        retriever: Where passages come from; bind the agent there.
+        response_synthesizer: Makes the answer; the numbered passages by default.
+        node_postprocessors: As of any query engine.
+        callback_manager: As of any query engine.
+        cite: Whether passages are numbered.
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        response_synthesizer: BaseSynthesizer | None = None,
+        node_postprocessors: list[BaseNodePostprocessor] | None = None,
+        callback_manager: CallbackManager | None = None,
+        *,
+        cite: bool = True,
+    ) -> None:
+        synthesizer = response_synthesizer or CitedPassages()
+        super().__init__(retriever, synthesizer, node_postprocessors, callback_manager)
+        self._cite = cite
+
+    @classmethod
+    def from_args(  # type: ignore[override]  # response_mode may be None, and more by keyword
+        cls,
+        retriever: BaseRetriever,
+        llm: LLM | None = None,
+        response_synthesizer: BaseSynthesizer | None = None,
+        node_postprocessors: list[BaseNodePostprocessor] | None = None,
+        callback_manager: CallbackManager | None = None,
+        response_mode: ResponseMode | str | None = None,
+        *,
+        text_qa_template: BasePromptTemplate | None = None,
+        cite: bool = True,
+        **synthesis: Any,
+    ) -> Self:
+        """An engine from the arguments of `RetrieverQueryEngine.from_args`.
+
+        Args:
+            retriever: Where passages come from.
+            llm: The LLM; None takes the one set in `Settings`, if any.
+            response_synthesizer: Makes the answer, instead of a mode.
+            node_postprocessors: As of any query engine.
+            callback_manager: As of any query engine.
+            response_mode: "compact" with an LLM, "context_only" without one, when None.
+            text_qa_template: Prompt; by default one that asks for citations.
+            cite: Whether passages are numbered.
+            synthesis: Further arguments of LlamaIndex's `get_response_synthesizer`: streaming, output_cls, use_async …
+
+        Raises:
+            UsageError: the mode needs an LLM and there is none.
+        """
+        if response_synthesizer is None:
+            if cite:
+                text_qa_template = text_qa_template or CITING_PROMPT
+            response_synthesizer = _synthesizer(
+                llm, response_mode, {**synthesis, "text_qa_template": text_qa_template}
+            )
+        return cls(retriever, response_synthesizer, node_postprocessors, callback_manager, cite=cite)
+
+    def with_retriever(self, retriever: BaseRetriever) -> Self:
+        """The same engine over another retriever."""
+        return type(self)(
+            retriever,
+            self._response_synthesizer,
+            self._node_postprocessors,
+            self.callback_manager,
+            cite=self._cite,
+        )
+
+    def for_agent(self, agent_id: str) -> Self:
+        """The same engine on behalf of one agent; cheap, make one per request.
+
+        Raises:
+            ScopeError: the retriever is not one of ours, so it cannot be bound to an agent.
+        """
+        bind = getattr(self._retriever, "for_agent", None)
+        if bind is None:
+            raise ScopeError(
+                f"A {type(self._retriever).__name__} cannot be bound to an agent: use a HybridRetriever of "
+                "langchain_agentrag.llama_index."
+            )
+        return self.with_retriever(bind(agent_id))
+
+    # -- answering ------------------------------------------------------------------------------------------------
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            response = self.synthesize(query_bundle, self.retrieve(query_bundle))
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            response = await self.asynthesize(query_bundle, await self.aretrieve(query_bundle))
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    def synthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> RESPONSE_TYPE:
+        """The answer from these nodes."""
+        shown = self._shown(nodes)
+        response = super().synthesize(query_bundle, shown, additional_source_nodes)
+        return _with_sources(response, [*nodes, *(additional_source_nodes or ())])
+
+    async def asynthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> RESPONSE_TYPE:
+        """`synthesize`, asynchronously."""
+        shown = self._shown(nodes)
+        response = await super().asynthesize(query_bundle, shown, additional_source_nodes)
+        return _with_sources(response, [*nodes, *(additional_source_nodes or ())])
+
+    def _shown(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        # pictures of a multimodal synthesizer would not survive the numbering
+        plain = getattr(self._response_synthesizer, "_multimodal", False)
+        return nodes if plain or not self._cite else numbered(nodes)
+
+
+class CitedPassages(BaseSynthesizer):
+    """The passages themselves as the answer; asks no LLM.
+
+    Args:
+        streaming: Whether the answer is streamed, passage by passage.
+        callback_manager: As of any synthesizer.
+    """
+
+    def __init__(self, *, streaming: bool = False, callback_manager: CallbackManager | None = None) -> None:
+        # the base class wants some LLM; without one it would look for the default one, which is a paid service
+        super().__init__(MockLLM(), callback_manager, streaming=streaming, empty_response=NOTHING_FOUND)
+
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        pass
+
+    def get_response(
+        self, query_str: str, text_chunks: Sequence[str], **_response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """The passages, blank lines between them."""
+        pieces = [text if place == 0 else f"\n\n{text}" for place, text in enumerate(text_chunks)]
+        return _stream(pieces) if self._streaming else "".join(pieces)
+
+    async def aget_response(
+        self, query_str: str, text_chunks: Sequence[str], **_response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """`get_response`, asynchronously."""
+        pieces = [text if place == 0 else f"\n\n{text}" for place, text in enumerate(text_chunks)]
+        return _astream(pieces) if self._streaming else "".join(pieces)
+
+
+def _stream(pieces: list[str]) -> Generator[str, None, None]:
+    yield from pieces
+
+
+async def _astream(pieces: list[str]) -> AsyncGenerator[str, None]:
+    for piece in pieces:
+        yield piece
+
+
+def _synthesizer(
+    llm: LLM | None, mode: ResponseMode | str | None, settings: dict[str, Any]
+) -> BaseSynthesizer:
+    wanted = None if mode is None else ResponseMode(mode)
+    streaming = bool(settings.get("streaming", False))
+    if wanted == ResponseMode.NO_TEXT:
+        return NoText(MockLLM(), streaming=False, empty_response="")
+    if wanted == ResponseMode.CONTEXT_ONLY:
+        return CitedPassages(streaming=streaming)
+    model = llm or Settings._llm  # noqa: SLF001  the public name would go and look for a paid service
+    if model is None and wanted is None:
+        return CitedPassages(streaming=streaming)
+    if model is None:
+        raise UsageError(
+            f"response_mode={wanted!s} needs an LLM: pass llm=…, set Settings.llm, or leave the mode out to get the "
+            "passages themselves."
+        )
+    return get_response_synthesizer(model, response_mode=wanted or ResponseMode.COMPACT, **settings)
+
+
+def _with_sources(response: RESPONSE_TYPE, sources: list[NodeWithScore]) -> RESPONSE_TYPE:
+    """The response with the nodes as they were retrieved, instead of their numbered copies."""
+    response.source_nodes = sources
+    response.metadata = {found.node_id: found.metadata for found in sources}
+    return response
