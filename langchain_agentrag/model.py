@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ class Model:
         self._guard = threading.RLock()
         self._embedder: Embedder | None = None
         self._background: float | None = None
-        self._pool: ThreadPoolExecutor | None = None
         if spec is not None and store.catalog.manifest().get("embedding"):
             self._resolve()  # a wrong model shall be refused at open, not at the first search
 
@@ -75,6 +74,9 @@ class Model:
             return await asyncio.to_thread(self.with_vector, request)
         try:
             model = await asyncio.to_thread(lambda: self.embedder)
+        except EmbeddingError as error:
+            return self._without(request, error)
+        try:
             async with asyncio.timeout(self._timeout):
                 vector = await model.aembed_query(request.query)
             return await asyncio.to_thread(self._filled, request, vector)
@@ -87,10 +89,18 @@ class Model:
         model = self.embedder
         if self._timeout is None:
             return model.embed_query(query)
-        with self._guard:
-            self._pool = self._pool or ThreadPoolExecutor(thread_name_prefix="agentrag-embed")
+        answer: Future[Vectors] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(model.embed_query(query))
+            except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+                answer.set_exception(error)
+
+        # a daemon: a model that never answers must not keep the process from ending
+        threading.Thread(target=ask, name="agentrag-embed", daemon=True).start()
         try:
-            return self._pool.submit(model.embed_query, query).result(self._timeout)
+            return answer.result(self._timeout)
         except TimeoutError:
             raise EmbeddingError(f"timeout after {self._timeout:g} s") from None
 

@@ -30,6 +30,7 @@ from langchain_agentrag.errors import (
 from langchain_agentrag.index.batch import Batch, Outcome, PreparedChunk, commit, pack_vector
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
 from langchain_agentrag.index.exact import PartitionCache
+from langchain_agentrag.index.disk import bytes_of
 from langchain_agentrag.index.faults import reach
 from langchain_agentrag.index.keyword import TantivyKeywords
 from langchain_agentrag.index.legs import Legs, fresh_name
@@ -225,9 +226,7 @@ class Store:
             agents=sum(part.owner is not None and part.documents > 0 for part in partitions),
             model=(manifest.get("embedding") or {}).get("name"),
             dimension=self.dimension,
-            bytes_on_disk=0
-            if scope
-            else sum(f.stat().st_size for f in self.folder.rglob("*") if f.is_file()),
+            bytes_on_disk=0 if scope else bytes_of(self.folder),
         )
 
     def promise_analyzer(self, analyzer: Analyzer, *, reanalyze: bool) -> None:

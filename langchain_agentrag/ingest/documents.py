@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from langchain_agentrag import filters
 from langchain_agentrag import metadata as codec
@@ -14,7 +14,7 @@ from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageErr
 from langchain_agentrag.index.exact import filterable
 from langchain_agentrag.index.reading import documents_of, is_storable
 from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import SourceDocument
+from langchain_agentrag.records import Section, SourceDocument, TextKind
 from langchain_agentrag.scope import resolve_owner
 
 _CLAIM = "agent_id"
@@ -62,8 +62,8 @@ def check_document(document: SourceDocument) -> None:
     """Refuse what cannot be stored.
 
     Raises:
-        InvalidDocumentError: the id or the text is no text, or holds a lone surrogate, or the metadata holds a value
-            that has no stored form.
+        InvalidDocumentError: the id or the text is no text, or holds a lone surrogate, the metadata holds a value that
+            has no stored form, or the sections do not fit the text.
     """
     if not isinstance(document.doc_id, str) or not document.doc_id:
         raise InvalidDocumentError(
@@ -78,6 +78,11 @@ def check_document(document: SourceDocument) -> None:
             f"metadata must be a mapping, got {type(document.metadata).__name__}: pass a dict."
         )
     codec.encode(document.metadata)
+    if document.kind not in get_args(TextKind):
+        raise InvalidDocumentError(
+            f"kind must be one of {', '.join(get_args(TextKind))}, got {document.kind!r}."
+        )
+    _check_sections(document)
     for name, value in (("doc_id", document.doc_id), ("text", document.text)):
         try:
             value.encode("utf-8")
@@ -86,6 +91,22 @@ def check_document(document: SourceDocument) -> None:
                 f"the {name} holds a lone surrogate at character {error.start}, which no UTF-8 store can hold: "
                 "clean it with text.encode('utf-8', 'replace').decode('utf-8')."
             ) from error
+
+
+def _check_sections(document: SourceDocument) -> None:
+    reached = 0
+    for section in document.sections if isinstance(document.sections, tuple | list) else (document.sections,):
+        if not isinstance(section, Section):
+            raise InvalidDocumentError(
+                f"sections must be a tuple of Section, got {section!r}: leave them out if in doubt."
+            )
+        if not reached <= section.start <= section.end <= len(document.text):
+            raise InvalidDocumentError(
+                f"the section from {section.start} to {section.end} does not lie between the one before, which ends at "
+                f"{reached}, and the end of the text at {len(document.text)}: give sections in order, not overlapping."
+            )
+        codec.encode(section.locator)
+        reached = section.end
 
 
 def as_doc_ids(given: str | Iterable[str] | None) -> list[str] | None:
