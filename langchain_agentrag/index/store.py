@@ -29,8 +29,8 @@ from langchain_agentrag.errors import (
 )
 from langchain_agentrag.index.batch import Batch, Outcome, PreparedChunk, commit, pack_vector
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
-from langchain_agentrag.index.exact import PartitionCache
 from langchain_agentrag.index.disk import bytes_of
+from langchain_agentrag.index.exact import PartitionCache
 from langchain_agentrag.index.faults import reach
 from langchain_agentrag.index.keyword import TantivyKeywords
 from langchain_agentrag.index.legs import Legs, fresh_name
