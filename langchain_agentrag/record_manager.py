@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 
+from langchain_core.documents import Document
 from langchain_core.indexing import RecordManager
 
+from langchain_agentrag import metadata as codec
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.indexer import DualIndexer
 
@@ -117,3 +120,14 @@ class HybridRecordManager(RecordManager):
     async def adelete_keys(self, keys: Sequence[str]) -> None:
         """`delete_keys` in a worker thread."""
         await asyncio.to_thread(self.delete_keys, keys)
+
+
+def document_key(document: Document) -> str:
+    """Key of a document by its text and metadata, for `index(…, key_encoder=document_key)`.
+
+    LangChain's own encoders refuse metadata that JSON lacks: dates, numpy numbers, bytes.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(document.page_content.encode("utf-8", "surrogatepass"))
+    digest.update(codec.fingerprint(document.metadata).encode("ascii"))
+    return digest.hexdigest()

@@ -15,7 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_agentrag.embedding import Embedder
-from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, ScopeError
+from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.filters import conjoin, parse
 from langchain_agentrag.identity import WhenMissing, caller, calling, check_identity
 from langchain_agentrag.indexer import DualIndexer
@@ -177,6 +177,19 @@ class HybridVectorStore(VectorStore):
                 )
         self.indexer.index_documents(ready, owner, split=False)
         return [document.doc_id for document in ready]
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Add texts, any iterable of them; see `add_documents`."""
+        if isinstance(texts, str):
+            raise UsageError("add_texts takes several texts: pass a list, even of one.")
+        return super().add_texts(list(texts), metadatas, ids=ids, **kwargs)
 
     def delete(self, ids: list[str] | None = None, *, filter: Any = None, **_kwargs: Any) -> bool:  # noqa: A002
         """Delete this agent's documents by id or filter (unbound: shared ones); absent ids are ignored.

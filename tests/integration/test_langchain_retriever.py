@@ -1,0 +1,470 @@
+"""`HybridRetriever` under LangChain's contract and beyond it: options, identity, tracing, concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import ConfigurableField, RunnableLambda
+from pydantic import ValidationError
+
+from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridRetriever
+from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError
+
+MANUAL = [
+    Document("报警 E1102：主轴过热，清洁滤网后重启。", id="a", metadata={"lang": "zh", "year": 2024}),
+    Document(
+        "Alarm E1102: the spindle overheats; clean the filter.", id="b", metadata={"lang": "en", "year": 2025}
+    ),
+    Document(
+        "年假由班组长批准。Leave needs the team leader.", id="c", metadata={"lang": "mixed", "year": 2024}
+    ),
+    Document("The canteen opens at 11:30.", id="d", metadata={"lang": "en", "year": 2023}),
+]
+
+
+@pytest.fixture
+def indexer(tmp_path):
+    with DualIndexer(tmp_path / "store", "hash") as opened:
+        opened.index_documents(MANUAL)
+        opened.index_documents([Document("lina 的口令是 7741", id="note")], agent_id="lina")
+        opened.index_documents([Document("otto's password is 9935", id="note")], agent_id="otto")
+        yield opened
+
+
+@pytest.fixture
+def retriever(indexer):
+    return HybridRetriever(indexer=indexer, k=3)
+
+
+def ids(documents):
+    return [document.id for document in documents]
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["主轴过热", "spindle filter", "E1102 怎么 fix", "年假 leave"])
+def test_exactly_k_documents_come_back_sync_async_and_batched(retriever, query):
+    for k in (1, 2, 4):
+        found = retriever.invoke(query, k=k)
+        assert len(found) == k
+        assert asyncio.run(retriever.ainvoke(query, k=k)) == found
+        assert retriever.batch([query, query], k=k) == [found, found]
+    assert len(retriever.invoke(query, k=50)) == len(MANUAL)
+
+
+def test_chinese_english_and_mixed_questions_find_their_document(retriever):
+    assert ids(retriever.invoke("主轴过热怎么办", k=1)) == ["a"]
+    assert ids(retriever.invoke("overheating spindles", k=1)) == ["b"]
+    assert ids(retriever.invoke("team leader 年假", k=1)) == ["c"]
+
+
+def test_a_filter_of_the_call_narrows_the_bound_one_and_cannot_replace_it(indexer):
+    bound = HybridRetriever(indexer=indexer, k=9, filter={"year": 2024})
+    assert set(ids(bound.invoke("E1102"))) == {"a", "c"}
+    assert ids(bound.invoke("E1102", filter={"lang": "zh"})) == ["a"]
+    assert bound.invoke("E1102", filter={"year": 2025}) == []
+    assert bound.invoke("E1102", filter={"$or": [{"year": 2025}, {"lang": "en"}]}) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ({"kk": 3}, "Did you mean 'k'"),
+        ({"fiter": {}}, "Did you mean 'filter'"),
+        ({"score_treshold": 0.1}, "Did you mean 'score_threshold'"),
+        ({"agent_id": "otto"}, "for_agent"),
+        ({"search_kwargs": {"k": 1}}, "Known:"),
+    ],
+)
+async def test_an_unknown_option_of_a_call_is_an_error_that_helps(retriever, option, hint):
+    with pytest.raises(InvalidQueryError, match=hint.replace("(", r"\(")):
+        retriever.invoke("E1102", **option)
+    with pytest.raises(InvalidQueryError):
+        await retriever.ainvoke("E1102", **option)
+
+
+def test_options_of_tracing_are_not_options_of_the_search(retriever):
+    config = {"tags": ["t"], "metadata": {"m": 1}, "run_name": "r"}
+    assert retriever.invoke("E1102", config, verbose=True, run_id=uuid4()) == retriever.invoke("E1102")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kk": 3},
+        {"k": None},
+        {"k": 0},
+        {"search_type": "magic"},
+        {"weights": (0, 0)},
+        {"score_threshold": 2},
+        {"lambda_mult": -1},
+        {"reranker": 5},
+        {"agent_id": ""},
+        {"filter": {"a": {"$like": 1}}},
+    ],
+)
+def test_wrong_settings_are_refused_when_the_retriever_is_made(indexer, wrong):
+    with pytest.raises(ValidationError):
+        HybridRetriever(indexer=indexer, **wrong)
+
+
+def test_a_number_as_text_is_understood(indexer):
+    assert HybridRetriever(indexer=indexer, k="2").k == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"k": 0}, {"k": "many"}, {"score_threshold": 7}, {"lambda_mult": 3}, {"search_type": "x"}]
+)
+def test_wrong_options_of_a_call_are_refused(retriever, wrong):
+    with pytest.raises(InvalidQueryError):
+        retriever.invoke("E1102", **wrong)
+    with pytest.raises(FilterError):
+        retriever.invoke("E1102", filter={"a": {"$like": "x"}})
+
+
+@pytest.mark.parametrize("search_type", ["hybrid", "vector", "similarity", "keyword", "bm25", "mmr"])
+def test_every_search_type_answers(retriever, search_type):
+    assert "a" in ids(retriever.invoke("主轴过热 E1102", search_type=search_type))
+
+
+def test_keyword_search_returns_no_document_without_a_matching_word(retriever):
+    assert retriever.invoke("qzxv", search_type="keyword") == []
+
+
+def test_scores_are_in_the_unit_interval_whatever_the_length_of_vectors_and_a_threshold_parts_good_from_bad(
+    tmp_path,
+):
+    class Unnormalised(HashingEmbeddings):
+        def embed_query(self, text):
+            return [37.5 * number for number in super().embed_query(text)]
+
+    with DualIndexer(tmp_path / "store", Unnormalised()) as indexer:
+        indexer.index_documents(MANUAL)
+        retriever = HybridRetriever(indexer=indexer, k=4)
+        scores = [document.metadata["score"] for document in retriever.invoke("E1102 spindle overheats")]
+        assert all(isinstance(score, float) and 0 <= score <= 1 for score in scores)
+        assert scores == sorted(scores, reverse=True)
+        between = (scores[0] + scores[1]) / 2
+        assert ids(retriever.invoke("E1102 spindle overheats", score_threshold=between)) == ["b"]
+
+
+def test_mmr_prefers_difference_and_keeps_its_own_order(tmp_path):
+    texts = ["red apple pie", "red apple pie recipe", "red apple cider", "blue car"]
+    with DualIndexer(tmp_path / "store", "hash") as indexer:
+        indexer.index_documents([Document(text, id=text) for text in texts])
+        retriever = HybridRetriever(indexer=indexer, k=2)
+        assert ids(retriever.invoke("red apple pie")) == texts[:2]
+        different = ids(retriever.invoke("red apple pie", search_type="mmr", lambda_mult=0.3))
+        assert different[0] == texts[0]
+        assert different[1] != texts[1]
+        assert ids(retriever.invoke("red apple pie", search_type="mmr", lambda_mult=1.0)) == texts[:2]
+
+
+def test_a_cap_per_document_still_gives_k_documents(tmp_path):
+    long = "\n\n".join(f"# 第{number}章 spindle\n\n" + "主轴 spindle 保养。" * 40 for number in range(30))
+    with DualIndexer(tmp_path / "store", "hash") as indexer:
+        indexer.index_documents([Document(long, id="long"), *MANUAL])
+        found = HybridRetriever(indexer=indexer, k=5, max_per_document=1).invoke("主轴 spindle")
+        assert len(found) == 5
+        assert len({document.metadata["doc_id"] for document in found}) == 5
+
+
+class Backwards(BaseDocumentCompressor):
+    """A compressor of LangChain that turns the order around and drops the first."""
+
+    def compress_documents(self, documents, query, callbacks=None):
+        return list(reversed(documents))[:-1]
+
+
+class Scoring(BaseDocumentCompressor):
+    """A compressor that makes new documents, with scores."""
+
+    def compress_documents(self, documents, query, callbacks=None):
+        ranked = sorted(documents, key=lambda document: "canteen" not in document.page_content)
+        return [
+            Document(
+                page_content=document.page_content,
+                metadata={**document.metadata, "relevance_score": 1 / (1 + rank)},
+            )
+            for rank, document in enumerate(ranked)
+        ]
+
+
+class CrossEncoder:
+    """What sentence-transformers offers."""
+
+    def predict(self, pairs):
+        return [9.0 if "canteen" in text else -9.0 for _, text in pairs]
+
+
+@pytest.mark.parametrize(
+    "reranker",
+    [Scoring(), CrossEncoder(), lambda query, texts: [1.0 if "canteen" in text else 0.0 for text in texts]],
+    ids=["compressor", "cross-encoder", "function"],
+)
+async def test_any_reranker_decides_the_order_and_the_score(indexer, reranker):
+    retriever = HybridRetriever(indexer=indexer, k=1, fetch_k=4, reranker=reranker)
+    (found,) = retriever.invoke("E1102")
+    assert found.id == "d"
+    assert 0.9 < found.metadata["score"] <= 1
+    assert "relevance_score" not in found.metadata
+    assert await retriever.ainvoke("E1102") == [found]
+
+
+def test_a_compressor_may_leave_documents_out(indexer):
+    plain = HybridRetriever(indexer=indexer, k=4).invoke("E1102")
+    assert (
+        ids(HybridRetriever(indexer=indexer, k=4, reranker=Backwards()).invoke("E1102")) == ids(plain)[:0:-1]
+    )
+
+
+@pytest.mark.parametrize(
+    "broken", [lambda query, texts: [float("nan")] * len(texts), lambda query, texts: [1.0]]
+)
+def test_a_broken_reranker_leaves_the_order_of_the_search(indexer, broken):
+    plain = HybridRetriever(indexer=indexer, k=3).invoke("E1102")
+    assert HybridRetriever(indexer=indexer, k=3, reranker=broken).invoke("E1102") == plain
+
+
+def test_metadata_comes_back_whole_and_the_score_key_can_be_moved_or_left_out(tmp_path):
+    own = {"score": 5, "doc_id": "mine", "嵌套": {"列表": [1, None, "中"]}}
+    with DualIndexer(tmp_path / "store", "hash") as indexer:
+        indexer.index_documents([Document("文本 text", id="x", metadata=own)])
+        (found,) = HybridRetriever(indexer=indexer).invoke("文本")
+        assert own.items() <= found.metadata.items()
+        (moved,) = HybridRetriever(indexer=indexer, score_key="relevance").invoke("文本")
+        assert (moved.metadata["score"], 0 <= moved.metadata["relevance"] <= 1) == (5, True)
+        (without,) = HybridRetriever(indexer=indexer, score_key=None).invoke("文本")
+        assert "relevance" not in without.metadata
+        (told,) = HybridRetriever(indexer=indexer, explain=True).invoke("文本")
+        assert told.metadata["explanation"]["keyword"]["rank"] == 1
+
+
+# -- identity ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_an_agent_only_shared_documents_are_seen(retriever):
+    assert "note" not in ids(retriever.invoke("口令 password", k=50))
+
+
+def test_an_agent_sees_its_own_and_the_shared_documents(retriever):
+    seen = retriever.for_agent("lina").invoke("口令 password", k=50)
+    assert "note" in ids(seen)
+    assert not any("9935" in document.page_content for document in seen)
+
+
+async def test_the_agent_may_come_from_each_run(indexer):
+    retriever = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
+    for agent, secret, other in (("lina", "7741", "9935"), ("otto", "9935", "7741")):
+        config = {"configurable": {"agent_id": agent}}
+        for found in (
+            retriever.invoke("口令 password", config),
+            await retriever.ainvoke("口令 password", config),
+            retriever.batch(["口令 password"], config)[0],
+            (RunnableLambda(lambda query: query) | retriever).invoke("口令 password", config),
+        ):
+            text = "".join(document.page_content for document in found)
+            assert secret in text
+            assert other not in text
+
+
+async def test_runs_side_by_side_keep_their_agents_apart(indexer):
+    retriever = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
+    agents = ["lina", "otto"] * 10
+    found = await asyncio.gather(
+        *(retriever.ainvoke("口令 password", {"configurable": {"agent_id": agent}}) for agent in agents)
+    )
+    for agent, documents in zip(agents, found, strict=True):
+        assert ("7741" if agent == "lina" else "9935") in "".join(
+            document.page_content for document in documents
+        )
+
+
+async def test_a_run_that_names_no_agent_fails_or_sees_shared_documents_by_choice(indexer):
+    strict = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
+    for config in (
+        None,
+        {},
+        {"configurable": {}},
+        {"configurable": {"agent": "lina"}},
+        {"configurable": {"agent_id": None}},
+    ):
+        with pytest.raises(ScopeError, match="No agent arrived"):
+            strict.invoke("口令", config)
+        with pytest.raises(ScopeError, match="No agent arrived"):
+            await strict.ainvoke("口令", config)
+    loose = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id", when_missing="shared")
+    assert "note" not in ids(loose.invoke("口令"))
+
+
+@pytest.mark.parametrize("agent", ["", 7, ["lina"], "\ud800"])
+def test_a_run_that_names_an_impossible_agent_fails(indexer, agent):
+    with pytest.raises((ScopeError, TypeError)):
+        HybridRetriever(indexer=indexer, agent_id_key="agent_id").invoke(
+            "口令", {"configurable": {"agent_id": agent}}
+        )
+
+
+def test_an_agent_is_bound_or_comes_from_the_run_but_is_never_a_default(indexer, retriever):
+    with pytest.raises(ValidationError, match="no default"):
+        HybridRetriever(indexer=indexer, agent_id="lina", agent_id_key="agent_id")
+    with pytest.raises(ScopeError, match="fall back"):
+        retriever.configurable_fields(agent_id=ConfigurableField(id="agent_id"))
+    assert (
+        len(
+            retriever.configurable_fields(k=ConfigurableField(id="k")).invoke(
+                "E1102", {"configurable": {"k": 1}}
+            )
+        )
+        == 1
+    )
+
+
+def test_the_agent_may_come_from_a_graphs_context(indexer):
+    from langgraph.graph import END, START, StateGraph
+
+    @dataclass
+    class Context:
+        agent_id: str
+
+    retriever = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
+    graph = StateGraph(dict, context_schema=Context)
+    graph.add_node(
+        "look", lambda state: {"seen": "".join(d.page_content for d in retriever.invoke("口令 password"))}
+    )
+    graph.add_edge(START, "look")
+    graph.add_edge("look", END)
+    app = graph.compile()
+    assert "7741" in app.invoke({}, context=Context("lina"))["seen"]
+    assert "7741" not in app.invoke({}, context=Context("otto"))["seen"]
+    with pytest.raises(ScopeError, match="different agents"):
+        app.invoke({}, {"configurable": {"agent_id": "otto"}}, context=Context("lina"))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ("agent1", "agent10"),
+        ("agent10", "agent1"),
+        ("a_b", "a-b"),
+        ("A", "a"),
+        ("%", "x"),
+        ("*", "x"),
+        ("a.b", "a"),
+        ("é", "e\u0301"),
+    ],
+)
+def test_agents_with_alike_names_are_strangers(tmp_path, mine, theirs):
+    with DualIndexer(tmp_path / "store", "hash") as indexer:
+        indexer.index_documents([Document("their secret 9935", id="n")], agent_id=theirs)
+        indexer.index_documents([Document("my note 7741", id="n")], agent_id=mine)
+        for search_type in ("hybrid", "vector", "keyword", "mmr"):
+            found = HybridRetriever(indexer=indexer, agent_id=mine, search_type=search_type, k=9).invoke(
+                "secret note 9935"
+            )
+            assert [document.page_content for document in found] in (["my note 7741"], [])
+
+
+# -- tracing, copies, loops -------------------------------------------------------------------------------------------
+
+
+class Recorder(BaseCallbackHandler):
+    def __init__(self):
+        self.started, self.ended, self.failed = [], [], []
+
+    def on_retriever_start(
+        self, serialized, query, *, run_id, parent_run_id=None, tags=None, metadata=None, **kwargs
+    ):
+        self.started.append((kwargs.get("name"), parent_run_id, run_id, tags, metadata))
+
+    def on_retriever_end(self, documents, *, run_id, **kwargs):
+        self.ended.append((run_id, [document.id for document in documents]))
+
+    def on_retriever_error(self, error, *, run_id, **kwargs):
+        self.failed.append((run_id, str(error)))
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_tracer_sees_one_child_run_per_leg(retriever, way):
+    recorder = Recorder()
+    config = {"callbacks": [recorder]}
+    found = (
+        retriever.invoke("E1102 主轴", config)
+        if way == "sync"
+        else asyncio.run(retriever.ainvoke("E1102 主轴", config))
+    )
+    (parent, *children) = recorder.started
+    assert [(name, tags) for name, _, _, tags, _ in children] == [
+        ("agentrag vector leg", ["vector"]),
+        ("agentrag keyword leg", ["keyword"]),
+    ]
+    assert {child[1] for child in children} == {parent[2]}
+    ended = dict(recorder.ended)
+    assert ended[parent[2]] == ids(found)
+    assert all(set(ended[child[2]]) <= set(ids(found)) for child in children)
+    metadata = parent[4]
+    assert metadata["ls_retriever_name"] == "agentrag"
+    assert metadata["ls_embedding_model"]
+    assert metadata["ls_embedding_provider"]
+    assert metadata["ls_vector_store_provider"]
+
+
+def test_copies_share_the_store_pickles_say_what_to_do_and_nothing_is_printed(retriever):
+    assert copy.deepcopy(retriever).invoke("E1102") == retriever.invoke("E1102")
+    assert copy.copy(retriever).invoke("E1102") == retriever.invoke("E1102")
+    with pytest.raises(TypeError, match="open it again"):
+        pickle.dumps(retriever)
+    assert "主轴" not in repr(retriever)
+    assert "indexer" not in retriever.model_dump()
+
+
+def test_a_user_may_subclass_it(indexer):
+    class Polite(HybridRetriever):
+        greeting: str = "bitte"
+
+        def _get_relevant_documents(self, query, *, run_manager, **kwargs):
+            return super()._get_relevant_documents(
+                query.removesuffix(self.greeting), run_manager=run_manager, **kwargs
+            )
+
+    assert ids(Polite(indexer=indexer, k=1).invoke("spindle bitte")) == ["b"]
+    assert isinstance(Polite(indexer=indexer).for_agent("lina"), Polite)
+
+
+async def test_sync_calls_work_inside_a_running_loop_and_async_ones_do_not_block_it(tmp_path):
+    class Slow(HashingEmbeddings):
+        async def aembed_query(self, text):
+            await asyncio.sleep(0.05)
+            return self.embed_query(text)
+
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.001)
+            ticks += 1
+
+    with DualIndexer(tmp_path / "store", Slow()) as indexer:
+        indexer.index_documents(MANUAL)
+        retriever = HybridRetriever(indexer=indexer)
+        assert retriever.invoke("E1102")
+        ticker = asyncio.create_task(tick())
+        for _ in range(5):
+            await retriever.ainvoke("E1102 主轴")
+        ticker.cancel()
+    assert ticks > 10
+
+
+def test_it_is_a_retriever_to_everyone_who_asks(retriever):
+    assert isinstance(retriever, BaseRetriever)
+    assert type(retriever)._expects_other_args
