@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, get_args
 
@@ -17,6 +17,7 @@ from langchain_agentrag.analysis import FIELDS
 from langchain_agentrag.bm25 import FieldStats, score
 from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.index.deep import Address, addresses, analysed, check_chunks, owners_of, sample_rows
+from langchain_agentrag.index.reading import find_document
 from langchain_agentrag.index.verify import VerifyReport, verify
 from langchain_agentrag.records import Hit, SearchMode
 from langchain_agentrag.scope import check_agent_id
@@ -200,38 +201,25 @@ class IsolationCheck:
 
     def _read(self, probe: _Probe) -> None:
         doc_id, ordinal, _ = probe.secret
-        for how, read in self._readers(probe, doc_id, ordinal):
-            try:
-                owner = read()
-            except InvalidQueryError as error:
-                self._compare_refusal(probe, doc_id, ordinal, str(error))
-            else:
-                if owner not in {None, probe.outsider}:
-                    self._note(f"{_name(probe.outsider)} read document {doc_id!r} of {_name(owner)} by {how}")
-
-    def _readers(
-        self, probe: _Probe, doc_id: str, ordinal: int
-    ) -> list[tuple[str, Callable[[], str | None]]]:
-        indexer, outsider = self._indexer, probe.outsider
-        return [
-            ("read()", lambda: indexer.read(doc_id, ordinal, agent_id=outsider).agent_id),
-            ("get()", lambda: next((doc.agent_id for doc in indexer.get([doc_id], agent_id=outsider)), None)),
-        ]
-
-    def _compare_refusal(self, probe: _Probe, doc_id: str, ordinal: int, refusal: str) -> None:
-        """A document of somebody else must be refused in the words used for one that does not exist."""
         with self._store.catalog.snapshot() as connection:
-            mine = connection.execute(
-                "SELECT 1 FROM documents d JOIN partitions p ON p.id = d.partition "
-                "WHERE d.doc_id = ? AND (p.owner IS NULL OR p.owner IS ?)",
-                (doc_id, probe.outsider),
-            ).fetchone()
-        absent = f"absent-{self._dice.getrandbits(64):016x}"
-        expected = self._refusal(absent, ordinal, probe.outsider).replace(repr(absent), repr(doc_id))
-        if mine is None and refusal != expected:
+            visible = any(find_document(connection, owner, doc_id) for owner in {None, probe.outsider})
+        given = self._indexer.get([doc_id], agent_id=probe.outsider)
+        if given and not visible:
             self._note(
-                f"a refusal tells {_name(probe.outsider)} that {_name(probe.owner)} has document {doc_id!r}"
+                f"{_name(probe.outsider)} was given document {doc_id!r} of {_name(probe.owner)} by get()"
             )
+        try:
+            passage = self._indexer.read(doc_id, ordinal, agent_id=probe.outsider)
+        except InvalidQueryError as error:
+            # a document of somebody else must be refused in the words used for one that does not exist
+            absent = f"absent-{self._dice.getrandbits(64):016x}"
+            expected = self._refusal(absent, ordinal, probe.outsider).replace(repr(absent), repr(doc_id))
+            if not visible and str(error) != expected:
+                self._note(
+                    f"a refusal tells {_name(probe.outsider)} that {_name(probe.owner)} has document {doc_id!r}"
+                )
+        else:
+            self._judge(probe.outsider, (doc_id, ordinal, passage.text), passage.agent_id, "read()")
 
     def _refusal(self, doc_id: str, ordinal: int, outsider: str | None) -> str:
         try:

@@ -225,7 +225,7 @@ def _in_vectors(store: Store, partition: PartitionRow, rows: Sequence[int]) -> I
                     f"SELECT row, vector FROM vectors WHERE row IN ({marks})", tuple(part)
                 )
             )
-            for row, vector in leg.stored(part).items():
+            for row, vector in leg.stored([row for row in part if row in packed]).items():
                 ours = unpack_vectors([packed[row]])
                 off += bool(ours.any()) and float(cosines(ours, vector)[0]) < 1 - _CLOSE
     except StoreError as error:

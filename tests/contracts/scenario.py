@@ -43,7 +43,12 @@ def live(world: World, *, deep: bool = True) -> None:
         "a", [SourceDocument("d2", "same line", {"n": 9, "agent_id": "a"}), SourceDocument("d9", "same line")]
     )
     world.put("A", [SourceDocument("d1", "。", {}), SourceDocument("d7", _TEXTS["a"] or "", {"owner": "a"})])
+    world.put(
+        "a", [SourceDocument("d2", "same line", {"n": 10})]
+    )  # updated, it keeps its place before its equals
+    world.search("a", "same line", 50, mode="keyword")
     world.delete("a", ["only-1", "absent"])
+    world.delete("A", ["d7"], {"n": {"$exists": True}})  # both must agree: d7 has no n
     world.delete(None, None, {"n": 2, "draft": True})
     world.delete("a1", None, {"agent_id": "a"})
     world.delete("a1", None, {"agent_id": "a1", "n": 3})
@@ -68,8 +73,10 @@ def look(world: World) -> None:
                 where = _FILTERS[turn % len(_FILTERS)]
                 fusion = ("convex", "rrf", "dbsf", "relative")[turn // 4 % 4]
                 world.search(agent, query, (1, 3, 50)[turn % 3], mode=mode, fusion=fusion, where=where)
-        weights = [(1.0, 0.0), (0.2, 0.8)][turn % 2]
-        world.search(agent, "密码 数据库", 50, weights=weights, where={"agent_id": {"$ne": "b"}})
+        for fusion, weights in (("convex", (1.0, 0.0)), ("convex", (0.2, 0.8)), ("rrf", (0.9, 0.1))):
+            world.search(
+                agent, "密码 数据库", 50, fusion=fusion, weights=weights, where={"agent_id": {"$ne": "b"}}
+            )
         for other in AGENTS:
             world.search(agent, "密码", 50, mode="keyword", where={"agent_id": other})
         for doc_id in ("d1", "d2", "only-1", "d9", "absent"):

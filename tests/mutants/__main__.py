@@ -1,0 +1,27 @@
+"""Print what kills each mutant: `python -m tests.mutants`. Exit code 1 when one lives."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from tests.mutants.engines import all_faults
+from tests.mutants.forms import all_forms
+
+
+def main() -> int:
+    logging.disable(logging.CRITICAL)  # a broken engine complains, which is its right
+    alive = 0
+    mutants = {**all_forms(), **all_faults()}
+    sys.stdout.write("| seam | mutant | killed by |\n|---|---|---|\n")
+    for (seam, name), kill in mutants.items():
+        killer = kill()
+        alive += killer is None
+        sys.stdout.write(f"| {seam} | {name} | {killer or '**it lives**'} |\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"\n{len(mutants) - alive} of {len(mutants)} mutants killed.\n")
+    return int(alive > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""Engines that mistake what to store, to count, to rank."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from langchain_agentrag import indexer as facade
+from langchain_agentrag.filters import Or
+from langchain_agentrag.index import batch, exact, keyword, legs, vector
+from langchain_agentrag.index import store as storage
+from langchain_agentrag.ingest import pipeline
+from langchain_agentrag.metadata import decode
+from langchain_agentrag.records import Hits
+from langchain_agentrag.scope import Scope
+from langchain_agentrag.search import candidates, searcher
+from tests.mutants.faults import ON_CHROMA, around, fault
+
+# -- one leg without the other ----------------------------------------------------------------------------------------
+
+
+@fault("the filter reaches the vector leg only")
+def _() -> Any:
+    return around(searcher, "keyword_rows", lambda original, *given: original(*given[:-1], None))
+
+
+@fault("the filter reaches the keyword leg only")
+def _() -> Any:
+    return around(searcher, "vector_rows", lambda original, *given: original(*given[:-1], None))
+
+
+@fault("the filter is applied after the limit, over HNSW", **ON_CHROMA)
+def _() -> Any:
+    def short(
+        original: Any, store: Any, partition: Any, vector_: Any, wanted: int, fetch: int, allowed: Any
+    ) -> Any:
+        return candidates._members(store.vectors(partition).nearest(vector_, 1), allowed)
+
+    return around(candidates, "_approximate", short)
+
+
+@fault("OR drops a branch in the column masks")
+def _() -> Any:
+    def dropped(original: Any, self: Any, condition: Any) -> Any:
+        if isinstance(condition, Or) and len(condition.parts) > 1:
+            condition = Or(condition.parts[:-1])
+        return original(self, condition)
+
+    return around(exact.PartitionCache, "_evaluate", dropped)
+
+
+@fault("a delete forgets the keyword leg")
+def _() -> Any:
+    return around(keyword.TantivyKeywords, "delete", lambda original, self, rows: None)
+
+
+@fault("a delete forgets the vector leg", **ON_CHROMA)
+def _() -> Any:
+    return around(vector.ChromaVectors, "delete", lambda original, self, rows: None)
+
+
+@fault("a write forgets the keyword leg")
+def _() -> Any:
+    return around(keyword.TantivyKeywords, "add", lambda original, self, rows, terms: None)
+
+
+@fault("a write forgets the vector leg", **ON_CHROMA)
+def _() -> Any:
+    return around(vector.ChromaVectors, "add", lambda original, self, rows, vectors: None)
+
+
+@fault("Chroma gets the vectors in another order", **ON_CHROMA)
+def _() -> Any:
+    return around(
+        vector.ChromaVectors,
+        "add",
+        lambda original, self, rows, vectors: original(self, rows, vectors[::-1].copy()),
+    )
+
+
+# -- statistics -------------------------------------------------------------------------------------------------------
+
+
+@fault("document frequencies go on counting the deleted")
+def _() -> Any:
+    def stale(original: Any, self: Any, query: Any) -> Any:
+        found = self._index.searcher()
+        return {
+            field: {term: found.doc_freq(field, term) for term in terms} for field, terms in query.items()
+        }
+
+    return around(keyword.TantivyKeywords, "doc_freqs", stale)
+
+
+@fault("every agent's texts count in everybody's scores")
+def _() -> Any:
+    def all_of_them(original: Any, store: Any, partitions: Any, *rest: Any) -> Any:
+        return original(store, [part for part in store.catalog.partitions() if part.chunks], *rest)
+
+    return around(searcher, "keyword_scorer", all_of_them)
+
+
+@fault("counts of a partition are not lowered by a delete")
+def _() -> Any:
+    def upwards(original: Any, self: Any, lengths: Any, sign: int) -> None:
+        if sign > 0:
+            original(self, lengths, sign)
+
+    return around(batch.Tally, "count", upwards)
+
+
+@fault("one memory of rows for all partitions")
+def _() -> Any:
+    def first(original: Any, self: Any, partition: Any) -> Any:
+        held = next(iter(self._caches.values()), None)
+        return held or original(self, partition)
+
+    return around(legs.Legs, "cache", first)
+
+
+@fault("vectors of other agents' texts are taken over")
+def _() -> Any:
+    def anybody(original: Any, connection: Any, owner: Any, hashes: Any) -> Any:
+        found: dict[Any, Any] = {}
+        for (other,) in connection.execute("SELECT owner FROM partitions").fetchall():
+            found |= original(connection, other, hashes)
+        return found
+
+    return around(pipeline, "known_vectors", anybody)
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@fault("an update merges metadata")
+def _() -> Any:
+    def merged(original: Any, connection: Any, put: Any, partition: int, *rest: Any, **options: Any) -> Any:
+        held = connection.execute(
+            "SELECT metadata FROM documents WHERE partition = ? AND doc_id = ?",
+            (partition, put.document.doc_id),
+        ).fetchone()
+        if held:
+            metadata = {**decode(held[0]), **put.document.metadata}
+            put = replace(put, document=replace(put.document, metadata=metadata))
+        return original(connection, put, partition, *rest, **options)
+
+    return around(batch, "_replace_document", merged)
+
+
+@fault("metadata are lost")
+def _() -> Any:
+    def lost(original: Any, connection: Any, put: Any, *rest: Any, **options: Any) -> Any:
+        return original(
+            connection, replace(put, document=replace(put.document, metadata={})), *rest, **options
+        )
+
+    return around(batch, "_replace_document", lost)
+
+
+@fault("an update moves a document to the end of the order")
+def _() -> Any:
+    def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, *, keep: bool) -> Any:
+        existed = batch._remove_document(connection, partition, put.document.doc_id, tally, keep=keep)
+        key, _ = original(connection, put, partition, tally, keep=keep)
+        return key, existed
+
+    return around(batch, "_replace_document", moved)
+
+
+@fault("spans are off by one")
+def _() -> Any:
+    def shifted(original: Any, document: Any, chunking: Any) -> Any:
+        return [
+            replace(chunk, start=chunk.start + 1, end=chunk.end + 1) for chunk in original(document, chunking)
+        ]
+
+    return around(pipeline, "chunk_document", shifted)
+
+
+@fault("forgetting an agent leaves its documents")
+def _() -> Any:
+    return around(
+        storage.Store,
+        "forget",
+        lambda original, self, owner: storage.Outcome(
+            deleted=self.stats(Scope(owner)).documents - self.stats(Scope(owner)).shared_documents
+        ),
+    )
+
+
+@fault("forgetting an agent forgets its lookalikes too")
+def _() -> Any:
+    def more(original: Any, self: Any, owner: str) -> Any:
+        for part in self.catalog.partitions():
+            if part.owner and part.owner != owner and part.owner.strip() == owner.strip():
+                original(self, part.owner)
+        return original(self, owner)
+
+    return around(storage.Store, "forget", more)
+
+
+@fault("a delete by filter ignores the ids")
+def _() -> Any:
+    def all_ids(original: Any, self: Any, doc_ids: Any = None, **options: Any) -> Any:
+        return original(self, None if options.get("filter") else doc_ids, **options)
+
+    return around(facade.DualIndexer, "delete", all_ids)
+
+
+@fault("equal texts are one document")
+def _() -> Any:
+    def once(original: Any, self: Any, request: Any) -> Any:
+        hits = original(self, request)
+        seen = {hit.text: hit for hit in reversed(hits)}
+        return Hits([hit for hit in hits if seen[hit.text] is hit], query=hits.query, mode=hits.mode)
+
+    return around(searcher.Searcher, "search", once)
+
+
+# -- the answer -------------------------------------------------------------------------------------------------------
+
+
+@fault("ties are broken backwards")
+def _() -> Any:
+    def backwards(found: Any, key: Any) -> list[Any]:
+        return builtins.sorted(found, key=lambda row: (*key(row)[:-2], -key(row)[-2], key(row)[-1]))
+
+    return patch.object(searcher, "sorted", backwards, create=True)
+
+
+@fault("one hit more than wanted")
+def _() -> Any:
+    def more(original: Any, self: Any, query: str, k: int = 5, **options: Any) -> Any:
+        return original(self, query, k + 1, **options)
+
+    return around(facade.DualIndexer, "search", more)
+
+
+@fault("weights are ignored")
+def _() -> Any:
+    return around(
+        searcher, "convex", lambda original, near, words, weights: original(near, words, (0.5, 0.5))
+    )
+
+
+@fault("weights are ignored by the fusion of ranks")
+def _() -> Any:
+    return around(searcher, "fuse", lambda original, rule, lists, weights: original(rule, lists, (0.5, 0.5)))
+
+
+@fault("the legs are exchanged in fusion")
+def _() -> Any:
+    return around(searcher, "_fuse", lambda original, request, near, words: original(request, words, near))
+
+
+@fault("scores are not calibrated")
+def _() -> Any:
+    return patch.object(searcher, "calibrate_cosine", lambda cosine, background: (cosine + 1) / 2)
+
+
+@fault("spans of highlights are off by one")
+def _() -> Any:
+    def shifted(original: Any, self: Any, *given: Any) -> Any:
+        find = original(self, *given)
+        return lambda: [(start + 1, stop + 1) for start, stop in find()]
+
+    return around(searcher.Searcher, "_finder", shifted)
+
+
+@fault("scores depend on how many rows are scored together")
+def _() -> Any:
+    def together(original: Any, vectors: Any, query: Any) -> Any:
+        return original(vectors, query) * (1 + 1e-12 * len(vectors))
+
+    return around(searcher, "cosines", together)

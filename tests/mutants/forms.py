@@ -1,0 +1,82 @@
+"""Every mutant of a seam, and what tries to kill it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from langchain_agentrag import Analyzer
+from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors, reference_fusion
+from tests.mutants import suites, wrong_legs, wrong_sources
+from tests.mutants.wrong_rules import FILTERS, FUSIONS, WrongRule, evaluated, right_leaf, right_node
+from tests.mutants.wrong_sources import MutantSource
+
+Kill = Callable[[], str | None]
+
+
+def _filter_kill(leaf: Any, node: Any) -> str | None:
+    return suites.filter_form(lambda where: evaluated(where, leaf, node))
+
+
+def _fusion_kill(name: str, rule: Any) -> str | None:
+    return suites.fusion_rule(WrongRule(name, rule), partial(reference_fusion, name))
+
+
+def _source(kind: type[MemoryConnector]) -> type[MutantSource]:
+    return type(kind.__name__, (MutantSource,), {"kind": kind})
+
+
+def _kinds(module: ModuleType, right: type) -> list[type]:
+    """The wrong ones among a module's classes, in the order they are written."""
+    return [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, right) and kind is not right
+    ]
+
+
+def all_forms() -> dict[tuple[str, str], Kill]:
+    """(seam, mistake) -> what tries to kill it."""
+    found: dict[tuple[str, str], Kill] = {}
+    found |= {
+        ("keyword leg", kind.__name__): partial(suites.keyword_leg, kind)
+        for kind in _kinds(wrong_legs, MemoryKeywords)
+    }
+    found["keyword leg", "loses its writes"] = partial(
+        suites.keyword_leg, MemoryKeywords, lambda _: MemoryKeywords()
+    )
+    found |= {
+        ("vector leg", kind.__name__): partial(suites.vector_leg, kind)
+        for kind in _kinds(wrong_legs, MemoryVectors)
+    }
+    found["vector leg", "loses its writes"] = partial(
+        suites.vector_leg, MemoryVectors, lambda _: MemoryVectors()
+    )
+    found |= {
+        ("connector", kind.__name__): partial(suites.connector, _source(kind))
+        for kind in _kinds(wrong_sources, MemoryConnector)
+    }
+    found |= {
+        ("analyzer", kind.__name__): partial(suites.analyzer, kind)
+        for kind in _kinds(wrong_sources, Analyzer)
+    }
+    found |= {("filter", name): partial(_filter_kill, *parts) for name, parts in FILTERS.items()}
+    found |= {("fusion", name): partial(_fusion_kill, *parts) for name, parts in FUSIONS.items()}
+    return found
+
+
+def unharmed() -> dict[str, Kill]:
+    """The same harness around implementations without a mistake: nothing may be killed."""
+    return {
+        "keyword leg": partial(suites.keyword_leg, MemoryKeywords),
+        "vector leg": partial(suites.vector_leg, MemoryVectors),
+        "connector": partial(suites.connector, MutantSource),
+        "analyzer": partial(suites.analyzer, Analyzer),
+        "filter": partial(_filter_kill, right_leaf, right_node),
+        **{
+            f"fusion {name}": partial(_fusion_kill, name, partial(reference_fusion, name))
+            for name in ("convex", "rrf", "dbsf", "relative")
+        },
+    }
