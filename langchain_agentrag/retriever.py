@@ -19,7 +19,7 @@ from langchain_agentrag.identity import WhenMissing, caller, calling, check_iden
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.records import Hit, Hits, LegEvidence
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.request import SearchOptions
+from langchain_agentrag.search.request import SearchOptions, check_count
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 from langchain_agentrag.search_types import PER_CALL, SearchType, engine_options
 
@@ -87,9 +87,14 @@ class HybridRetriever(BaseRetriever):
     def _valid_agent(cls, value: str | None) -> str | None:
         return check_agent_id(value)
 
-    @field_validator("weights")
+    @field_validator("k", mode="before")
     @classmethod
-    def _valid_weights(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+    def _valid_k(cls, value: Any) -> int:
+        return check_count("k", value)  # pydantic would take True and "3"
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _valid_weights(cls, value: Any) -> tuple[float, float] | None:
         return None if value is None else check_weights(value)
 
     @field_validator("reranker")

@@ -130,9 +130,13 @@ def check_request(
         raise InvalidQueryError(
             f"Unknown search mode {mode!r}: choose one of {', '.join(get_args(SearchMode))}."
         )
-    wanted = _whole("k", k)
+    wanted = check_count("k", k)
     picky = given.get("reranker") is not None or bool(given.get("diversity"))
-    pool = _whole("fetch_k", given["fetch_k"]) if "fetch_k" in given else wanted * (_FETCHED if picky else 1)
+    pool = (
+        check_count("fetch_k", given["fetch_k"])
+        if "fetch_k" in given
+        else wanted * (_FETCHED if picky else 1)
+    )
     return SearchRequest(
         query=query,
         scope=Scope(check_agent_id(agent_id)),
@@ -143,7 +147,9 @@ def check_request(
         fusion=check_fusion(given.get("fusion", "convex")),
         pool=max(pool, wanted),
         threshold=_share("score_threshold", given.get("score_threshold", 0.0)),
-        cap=_whole("max_per_document", given["max_per_document"]) if "max_per_document" in given else None,
+        cap=check_count("max_per_document", given["max_per_document"])
+        if "max_per_document" in given
+        else None,
         diversity=_share("diversity", given.get("diversity", 0.0)),
         reranker=check_reranker(given.get("reranker")),
         vector=None if "vector" not in given else _vector(given["vector"]),
@@ -167,7 +173,12 @@ def check_option_names(given: Mapping[str, Any] | SearchOptions, known: Mapping[
     )
 
 
-def _whole(name: str, number: object) -> int:
+def check_count(name: str, number: object) -> int:
+    """A count of at least 1, as an int.
+
+    Raises:
+        InvalidQueryError: it is something else; a boolean is no count.
+    """
     if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 1:
         what = "the number of hits wanted, " if name == "k" else ""
         raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is {what}a whole number >= 1.")
