@@ -278,6 +278,8 @@ class Pipeline:
             self._embed({key: text for key, text in wanted.items() if key not in known}, fresh[owner])
             vectors[owner] = {**known, **fresh[owner]}
         embedded = sum(map(len, fresh.values()))
+        if not embedded:  # nothing slow is lost with a larger batch
+            self._batch_size = _LARGEST
         self.report += SyncReport(embedded=embedded, reused=total - embedded)
         return vectors
 

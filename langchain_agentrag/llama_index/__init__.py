@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from langchain_agentrag.llama_index.citations import Citation, citations
+    from langchain_agentrag.llama_index.citing import Citation, citations
     from langchain_agentrag.llama_index.embedding import StoreEmbedding
     from langchain_agentrag.llama_index.filters import parse_filters
     from langchain_agentrag.llama_index.memory import HybridMemoryBlock
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AgentQueryEngine": "query_engine",
-    "Citation": "citations",
+    "Citation": "citing",
     "ConnectorReader": "readers",
     "HybridMemoryBlock": "memory",
     "HybridRetriever": "retriever",
@@ -33,7 +33,7 @@ _HOMES = {
     "StoreEmbedding": "embedding",
     "as_query_engine_tool": "tool",
     "chinese_sentence_splitter": "splitter",
-    "citations": "citations",
+    "citations": "citing",
     "parse_filters": "filters",
 }
 

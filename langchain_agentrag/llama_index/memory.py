@@ -15,11 +15,11 @@ from pydantic import ConfigDict, Field, field_validator
 from langchain_agentrag.errors import InvalidQueryError, ScopeError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.llama_index.retriever import NO_EVIDENCE
 from langchain_agentrag.records import Hit, SourceDocument
 from langchain_agentrag.scope import check_agent_id
 
 _KINDS = ("dialogue", "tool_call")
-_NO_EVIDENCE = 1e-6  # a hit below has neither a matched word nor more likeness than unrelated text
 _RECENCY = (
     0.1  # most that being recent adds to a score: it orders near-equals and never buries an exact match
 )
@@ -112,7 +112,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
             self.k if self.half_life is None else self.k * _DEEPER,
             agent_id=self.agent_id,
             filter=condition,
-            score_threshold=_NO_EVIDENCE,
+            score_threshold=NO_EVIDENCE,
         )
         return _written(self._chosen(hits), self.max_chars)
 

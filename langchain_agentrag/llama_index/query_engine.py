@@ -21,7 +21,7 @@ from llama_index.core.settings import Settings
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
 from langchain_agentrag.errors import ScopeError, UsageError
-from langchain_agentrag.llama_index.citations import numbered
+from langchain_agentrag.llama_index.citing import numbered
 
 NOTHING_FOUND = "No passage matches the question. 没有找到相关内容。"
 

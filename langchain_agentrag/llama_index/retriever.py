@@ -23,6 +23,9 @@ from langchain_agentrag.search.request import SearchOptions, check_option_names,
 OPTIONS = tuple(name for name in SearchOptions.__annotations__ if name not in {"filter", "vector"})
 """Options of the engine that the faces take by keyword."""
 
+NO_EVIDENCE = 1e-6
+"""A hit with a lower score has neither a matched word nor more likeness to the query than unrelated text."""
+
 
 class HybridRetriever(BaseRetriever):
     """Retrieves passages as LlamaIndex nodes, best first, by meaning and by word.
@@ -43,7 +46,8 @@ class HybridRetriever(BaseRetriever):
         objects: As of any retriever.
         verbose: As of any retriever.
         options: Options of the engine: mode ("hybrid", "vector", "keyword"), weights, fusion, fetch_k, score_threshold,
-            max_per_document, diversity, reranker.
+            max_per_document, diversity, reranker. Unless score_threshold=0 is said, nodes without any evidence are left
+            out: no matched word, and no more likeness than unrelated texts have.
 
     Raises:
         InvalidQueryError: an option makes no sense, or there is no such option.
@@ -69,7 +73,7 @@ class HybridRetriever(BaseRetriever):
         check_request("", similarity_top_k, agent_id=agent_id, options=options)
         self._indexer, self._k = indexer, similarity_top_k
         self._agent, self._bound = check_agent_id(agent_id), parse_filters(filters)
-        self._explain, self._options = explain, options
+        self._explain, self._options = explain, {"score_threshold": NO_EVIDENCE, **options}
         super().__init__(callback_manager, object_map, objects, verbose)
 
     def __repr__(self) -> str:
