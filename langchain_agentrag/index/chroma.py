@@ -12,15 +12,15 @@ import itertools
 import logging
 import secrets
 import shutil
-import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import StoreError
+from langchain_agentrag.index import chroma_files
 from langchain_agentrag.index.catalog import Catalog
 from langchain_agentrag.index.lock import WriteLock
 from langchain_agentrag.index.native import translated
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_DATABASE, _HEADER_SIZE = "chroma.sqlite3", 100
-_HEADER = "header.bin"  # of an HNSW index that was stored
-_BUSY_SECONDS = 10.0
 _READER_PATIENCE = 5.0  # seconds a search waits for a writer before it scores exactly instead
 _MANY_GAPS = 200
 _handles = itertools.count()
@@ -219,60 +216,28 @@ class ChromaFolder:
     def sweep(self) -> None:
         """Delete what dropped collections leave behind; the caller holds the write lock.
 
-        Chroma keeps the HNSW folder of a dropped collection for ever, and the agent id and the vectors of its rows in
-        free pages of its database. The client is closed first: two SQLite libraries in one process do not see each
-        other's file locks, and only the holder of the write lock ever writes.
+        The client is closed first: two SQLite libraries in one process do not see each other's file locks, and only
+        the holder of the write lock ever writes.
 
         Raises:
             StoreError: the database is in use or unreadable.
         """
         self.close()
-        try:
-            with closing(sqlite3.connect(self._folder / _DATABASE, timeout=_BUSY_SECONDS)) as connection:
-                known = {segment for (segment,) in connection.execute("SELECT id FROM segments")}
-                connection.execute("PRAGMA secure_delete=ON")
-                connection.execute("VACUUM")
-            for entry in self._folder.iterdir():
-                if entry.is_dir() and entry.name not in known:
-                    shutil.rmtree(entry)
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(
-                f"What a dropped collection left in {self._folder} could not be deleted: {error}. "
-                "It is tried again at the next write; repair() does it at once."
-            ) from error
+        chroma_files.sweep(self._folder)
 
-    def is_damaged(self, names: Iterable[str]) -> bool:
-        """Whether it is plain to see that collections are lost; the caller holds the write lock.
+    def damaged(self, names: Iterable[str], *, after_kill: bool = False) -> set[str]:
+        """Those of the collections whose files show that they are lost; the caller holds the write lock.
 
-        Looks at the database's size and contents without loading Chroma; what hides deeper is found when a collection
-        is first used.
+        Looks at files only, without loading Chroma.
+
+        Raises:
+            StoreError: the database as a whole is lost.
         """
-        path = self._folder / _DATABASE
-        try:
-            with path.open("rb") as file:
-                header = file.read(_HEADER_SIZE)
-            pages, size = int.from_bytes(header[28:32], "big"), int.from_bytes(header[16:18], "big")
-            if len(header) < _HEADER_SIZE or path.stat().st_size < pages * (65_536 if size == 1 else size):
-                return True
-            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                segments = dict(
-                    connection.execute(
-                        "SELECT c.name, s.id FROM collections c JOIN segments s ON s.collection = c.id "
-                        "WHERE s.scope = 'VECTOR'"
-                    )
-                )
-                stored = {key for (key,) in connection.execute("SELECT segment_id FROM max_seq_id")}
-        except (OSError, sqlite3.Error):
-            return True
-        return any(
-            name not in segments
-            or (segments[name] in stored and not (self._folder / segments[name] / _HEADER).exists())
-            for name in names
-        )
+        return chroma_files.damaged(self._folder, set(names), after_kill=after_kill)
 
     def exists(self) -> bool:
         """Whether anything was ever stored."""
-        return (self._folder / _DATABASE).exists()
+        return (self._folder / chroma_files.DATABASE).exists()
 
     # -- the client -----------------------------------------------------------------------------------------------
 
@@ -308,7 +273,7 @@ class ChromaFolder:
 
     def _file(self) -> tuple[int, int] | None:
         try:
-            found = (self._folder / _DATABASE).stat()
+            found = (self._folder / chroma_files.DATABASE).stat()
         except OSError:
             return None
         return found.st_dev, found.st_ino

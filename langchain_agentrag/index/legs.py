@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import secrets
 import threading
 from collections import OrderedDict
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 _OPEN_PARTITIONS = 256
 _UNSEEN_LIMIT = 2_000
 _PATIENCE = 5.0  # seconds a search waits for a writer before it does without Chroma
+_NAME = re.compile(r"(shared|agent)-[0-9a-f]+-[0-9a-f]+")
 _Handle = TypeVar("_Handle")
 
 
@@ -60,17 +62,26 @@ class Legs:
             self._keywords.clear()
             self._caches.clear()
 
-    def heal(self) -> None:
-        """Build anew what is plainly lost; the caller holds the write lock."""
-        partitions = self._catalog.partitions()
-        for partition in partitions:
+    def heal(self, *, after_kill: bool) -> None:
+        """Build anew what the files show to be lost; the caller holds the write lock."""
+        for partition in self._catalog.partitions():
             if partition.chunks and not (self.keyword_folder(partition.name) / "meta.json").exists():
                 logger.warning("rebuilding the keyword index %s from the catalog", partition.name)
                 self.rebuild_keywords(partition)
-        names = [partition.collection for partition in partitions if partition.collection is not None]
-        if names and self.chroma.is_damaged(names):
-            logger.warning("rebuilding all of Chroma from the catalog: its database is damaged")
+        held = {
+            found.collection: found for found in self._catalog.partitions() if found.collection is not None
+        }
+        if not held:
+            return
+        try:
+            damaged = self.chroma.damaged(held, after_kill=after_kill)
+        except StoreError as error:
+            logger.warning("rebuilding all of Chroma from the catalog: %s", error)
             self.reset_chroma()
+            return
+        for name in sorted(damaged):
+            logger.warning("rebuilding the collection %s from the catalog: its files are torn or gone", name)
+            self.rebuild_vectors(self._catalog.partition(held[name].owner) or held[name])
 
     def forget(self, partition: PartitionRow) -> None:
         """Let go of the handles on a partition that is dropped."""
@@ -181,6 +192,14 @@ class Legs:
         with self._catalog.transaction() as connection:
             connection.execute("UPDATE partitions SET collection = NULL, generation = generation + 1")
         self.chroma.reset()
+        gone = [
+            entry.id
+            for entry in self._catalog.journal()
+            if entry.state == "dropping"
+            and isinstance(entry.payload, dict)
+            and not entry.payload.get("keyword")
+        ]
+        self._catalog.clear_journal(gone)  # collections that were to be dropped went with the folder
         reach("chroma-reset")
         for partition in held:
             self._build_vectors(self._catalog.partition(partition.owner) or partition)
@@ -298,6 +317,11 @@ def fresh_name(owner: str | None) -> str:
     """A name for an index, different every time, that does not tell whose it is."""
     digest = hashlib.blake2b((owner or "").encode("utf-8"), digest_size=12).hexdigest()
     return f"{'shared' if owner is None else 'agent'}-{digest}-{secrets.token_hex(4)}"
+
+
+def is_index_name(name: str) -> bool:
+    """Whether `fresh_name` may have made it."""
+    return _NAME.fullmatch(name) is not None
 
 
 def _remember(handles: OrderedDict[int, _Handle], key: int, handle: _Handle) -> None:

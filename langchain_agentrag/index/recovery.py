@@ -10,7 +10,7 @@ import numpy as np
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.index.catalog import Catalog, JournalEntry, PartitionRow
 from langchain_agentrag.index.faults import reach
-from langchain_agentrag.index.legs import Legs
+from langchain_agentrag.index.legs import Legs, is_index_name
 from langchain_agentrag.index.protocol import Rows
 from langchain_agentrag.index.rebuild import terms_of
 
@@ -84,7 +84,7 @@ class Recovery:
     def _finish(self, entry: JournalEntry, *, thorough: bool) -> None:
         partition = self._partition(entry.partition)
         match entry.state, entry.payload:
-            case "dropping", dict(names) if names.keys() <= {"keyword", "collection"}:
+            case "dropping", dict(names) if _are_names(names):
                 self._legs.drop(names.get("keyword"), names.get("collection"))
                 reach("forget-dropped")
             case "purging", _:
@@ -152,3 +152,10 @@ class Recovery:
             reason = str(error)
         logger.warning("rebuilding an index from the catalog: %s", reason)
         rebuild()
+
+
+def _are_names(payload: dict[str, object]) -> bool:
+    """Whether a payload names indexes, and nothing else: what it names is deleted."""
+    return payload.keys() <= {"keyword", "collection"} and all(
+        value is None or (isinstance(value, str) and is_index_name(value)) for value in payload.values()
+    )

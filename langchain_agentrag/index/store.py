@@ -354,9 +354,10 @@ class Store:
             return
         patience = _OPENING_PATIENCE if unfinished else 0.0
         with contextlib.suppress(StoreLockedError), self.lock.held(patience=patience):
-            if self.catalog.journal():
+            killed = bool(self.catalog.journal())
+            self.legs.heal(after_kill=killed)  # before anything loads what a kill may have torn
+            if killed:
                 self.recovery.recover()
-            self.legs.heal()
 
     def _erase(self, what: str) -> None:
         if not self.recovery.recover(thorough=False):
