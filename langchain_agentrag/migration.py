@@ -62,17 +62,20 @@ def adopt_ensemble(
             "from_ensemble() takes over BM25 retrievers and vector store retrievers; this ensemble holds "
             f"{[type(part).__name__ for part in parts]}. Index their documents with index_documents() instead."
         )
-    documents: dict[str, Any] = {}
-    for place in [*vectors, *words]:
-        part = parts[place]
-        found = part.docs if place in words else stored_documents(part.vectorstore)
-        for document in found:
-            documents.setdefault(document.page_content, document)
-    if embeddings is None and vectors:
-        embeddings = parts[vectors[0]].vectorstore.embeddings
     chosen = dict(options or {})
-    indexer = _opened(store, embeddings)
-    indexer.index_documents(list(documents.values()), chosen.get("agent_id"), split=False)
+    owner = chosen.get("agent_id")
+    stores = [parts[place].vectorstore for place in vectors]
+    if embeddings is None and stores:
+        embeddings = stores[0].embeddings
+    held = {document.page_content: document for found in map(stored_documents, stores) for document in found}
+    if len(stores) == 1 and hasattr(stores[0], "_collection") and not isinstance(store, DualIndexer):
+        indexer = DualIndexer.from_chroma(stores[0], store, embeddings, agent_id=owner)  # keeps its vectors
+        new: dict[str, Any] = {}
+    else:
+        indexer, new = _opened(store, embeddings), dict(held)
+    for place in words:
+        new.update({d.page_content: d for d in parts[place].docs if d.page_content not in held})
+    indexer.index_documents(list(new.values()), owner, split=False)
     shares = list(getattr(ensemble, "weights", None) or [1 / len(parts)] * len(parts))
     weights = (sum(shares[place] for place in vectors), sum(shares[place] for place in words))
     sizes = [getattr(part, "k", None) or getattr(part, "search_kwargs", {}).get("k", 4) for part in parts]

@@ -15,10 +15,11 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 from langchain_agentrag.agent.arguments import Language, complaint, read_arguments, search_arguments
 from langchain_agentrag.agent.replies import Replies, hit_record, passage_record
 from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
-from langchain_agentrag.filters import conjoin, match, parse
+from langchain_agentrag.filters import conjoin, keys, match, parse
 from langchain_agentrag.identity import WhenMissing, caller, check_identity
 from langchain_agentrag.index.exact import filterable
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.metadata import shown
 from langchain_agentrag.records import Hits, Passage
 from langchain_agentrag.search.request import SearchOptions
 from langchain_agentrag.search_types import SearchType, engine_options
@@ -173,8 +174,11 @@ class SearchTool(_StoreTool):
             return self._reply(hits, query, filter)
 
     def _options(self, given: dict[str, Any] | None) -> SearchOptions:
+        asked = parse(given)
+        if "agent_id" in keys(asked):  # it can only narrow; who tries is worth knowing
+            logger.warning("a model's filter for %s names an agent: %s", self.name, shown(given))
         defaults = {"score_threshold": _NO_EVIDENCE, "search_type": self.search_type, **self.options}
-        return engine_options(conjoin(self._bound, parse(given)), defaults, {})
+        return engine_options(conjoin(self._bound, asked), defaults, {})
 
     def _reply(
         self, hits: Hits, query: str, condition: dict[str, Any] | None

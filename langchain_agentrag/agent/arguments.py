@@ -7,6 +7,7 @@ not clear gets one message that names the allowed form, so that the next call ca
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from pydantic import (
 )
 
 from langchain_agentrag.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 Language = Literal["en", "zh"]
 """Language of descriptions and replies; questions and passages may be in any."""
@@ -62,6 +65,8 @@ class ToolArguments(BaseModel):
                     given[name] = given.pop(other)
         unknown = sorted(given.keys() - cls.model_fields.keys())
         if unknown:
+            if any(name.startswith("agent") for name in unknown):
+                logger.warning("a model tried to pass %s to a tool that is bound to its agent", unknown)
             raise UsageError(
                 f"there is no argument {unknown[0]!r}; the arguments are {', '.join(cls.model_fields)}"
             )
