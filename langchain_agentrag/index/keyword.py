@@ -198,7 +198,7 @@ class TantivyKeywords:
 
     def _clauses(self, searcher: tantivy.Searcher, query: TermWeights) -> list[tuple[float, tantivy.Query]]:
         """(weight, query) per term that any row holds, heaviest first."""
-        docs, clauses = searcher.num_docs, []
+        docs, clauses = searcher.doc_freq(_PRESENT, _MARK), []  # tantivy's idf counts deleted rows as well
         for field, weights in query.items():
             for term, weight in weights.items():
                 if known := searcher.doc_freq(field, term):
