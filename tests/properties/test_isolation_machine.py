@@ -216,9 +216,9 @@ def profile(*, short: tuple[int, int], long: tuple[int, int]) -> settings:
 
 
 TestAgents = Agents.TestCase
-TestAgents.settings = profile(short=(20, 20), long=(1000, 50))
+TestAgents.settings = profile(short=(20, 20), long=(400, 50))
 TestAgentsOnChroma = AgentsOnChroma.TestCase
-TestAgentsOnChroma.settings = profile(short=(4, 12), long=(60, 30))
+TestAgentsOnChroma.settings = profile(short=(4, 12), long=(40, 30))
 if PROOF:
     TestAgents = pytest.mark.timeout(7200)(TestAgents)
     TestAgentsOnChroma = pytest.mark.timeout(7200)(TestAgentsOnChroma)
