@@ -21,7 +21,23 @@ from tests.contracts.reference import MemoryConnector
 from tests.contracts.world import ANALYZER, fresh_folder
 
 AGENTS = [None, "a", "A", "a ", "ab"]
-WORDS = ["数据库", "连接", "超时", "报错", "alpha", "beta", "gamma", "E1102", "v2.10.3", "密码", "退款", "refund", "C++", "的", "机器学习"]
+WORDS = [
+    "数据库",
+    "连接",
+    "超时",
+    "报错",
+    "alpha",
+    "beta",
+    "gamma",
+    "E1102",
+    "v2.10.3",
+    "密码",
+    "退款",
+    "refund",
+    "C++",
+    "的",
+    "机器学习",
+]
 
 Action = tuple[str | None, str, tuple[Any, ...]]
 
