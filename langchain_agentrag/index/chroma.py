@@ -97,16 +97,19 @@ class ChromaFolder:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """A client that has seen every write so far; the caller holds the write lock."""
-        session = self._current()
+        self.freshen()
         last = self._catalog.counter("chroma")
-        if session is not None and last not in {session.token, session.fresh_for}:
-            self.close()
-            session = None
-        session = session or self._open()
+        session = self._current() or self._open()
         if last != session.token:
             self._catalog.set_counter("chroma", session.token)
         with self._used(session):
             yield session
+
+    def freshen(self) -> None:
+        """Let go of a client that cannot see what others have written since; the caller holds the write lock."""
+        session = self._current()
+        if session is not None and self._catalog.counter("chroma") not in {session.token, session.fresh_for}:
+            self.close()
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Session]:

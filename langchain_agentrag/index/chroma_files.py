@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 from langchain_agentrag.errors import StoreError
+from langchain_agentrag.index.vacuum import vacuumed
 
 DATABASE = "chroma.sqlite3"
-_BUSY_SECONDS = 10.0
 _SQLITE_HEADER = 100
 _HNSW_HEADER = struct.Struct(
     "<i6Q"
@@ -29,10 +29,7 @@ def sweep(folder: Path) -> None:
         StoreError: the database is in use or unreadable.
     """
     try:
-        with closing(sqlite3.connect(folder / DATABASE, timeout=_BUSY_SECONDS)) as connection:
-            known = {segment for (segment,) in connection.execute("SELECT id FROM segments")}
-            connection.execute("PRAGMA secure_delete=ON")
-            connection.execute("VACUUM")
+        known = vacuumed(folder / DATABASE)
         for entry in folder.iterdir():
             if entry.is_dir() and entry.name not in known:
                 shutil.rmtree(entry)

@@ -50,6 +50,7 @@ def verify(store: Store) -> VerifyReport:
     """
     store.check_open()
     with store.lock.held():  # between two writes, so that nothing half-written is taken for damage
+        store.legs.chroma.freshen()  # nor what another handle wrote
         partitions = store.catalog.partitions()
         problems = [f"catalog: {problem}" for problem in store.catalog.check_integrity()]
         problems += [
@@ -76,6 +77,7 @@ def repair(store: Store) -> VerifyReport:
     store.check_open()
     with store.lock.held():
         store.recover()
+        store.legs.chroma.freshen()
         for partition in store.catalog.partitions():
             _recount(store, partition)
         for partition in store.catalog.partitions():

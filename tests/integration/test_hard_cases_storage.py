@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -362,6 +363,56 @@ def test_two_handles_of_one_process_see_each_others_writes(tmp_path: Path, layou
             scores = [(hit.doc_id, hit.score) for hit in handle.search("word changed", 10)]
             assert scores == [(hit.doc_id, hit.score) for hit in one.search("word changed", 10)]
         assert two.verify().problems == ()
+
+
+def test_what_another_handle_wrote_is_not_taken_for_damage(tmp_path: Path, layout):
+    with (
+        DualIndexer(tmp_path / "s", "hash", **layout) as one,
+        DualIndexer(tmp_path / "s", "hash", **layout) as two,
+    ):
+        one.index_documents([SourceDocument(f"d{i}", f"word {i}") for i in range(20)])
+        assert len(one.search("word", 50)) == 20
+        two.index_documents([SourceDocument(f"e{i}", f"word more {i}") for i in range(20)])
+        assert one.verify().problems == ()
+        assert len(one.search("word", 50)) == 40
+        two.delete([f"e{i}" for i in range(10)])
+        collection = two._store.catalog.partition(None).collection
+        assert one.repair().problems == ()
+        assert two._store.catalog.partition(None).collection == collection, "nothing had to be rebuilt"
+
+
+def test_forgetting_an_agent_disturbs_no_search_that_is_under_way(tmp_path: Path, caplog):
+    layout = LAYOUTS["approximate"]
+    with (
+        DualIndexer(tmp_path / "s", "hash", **layout) as one,
+        DualIndexer(tmp_path / "s", "hash", **layout) as two,
+    ):
+        one.index_documents([SourceDocument(f"d{i}", f"apple {i} word{i}") for i in range(200)])
+        done = threading.Event()
+        troubles: list[str] = []
+
+        def search(store: DualIndexer) -> None:
+            while not done.is_set():
+                hits = store.search("apple word7", 10, mode="vector")
+                troubles.extend(trouble for trouble in hits.degraded if "malformed" in trouble)
+                if len(hits) != 10:
+                    troubles.append(f"{len(hits)} hits")
+
+        searching = [threading.Thread(target=search, args=(store,)) for store in (one, two) for _ in range(2)]
+        for thread in searching:
+            thread.start()
+        try:
+            for number in range(5):
+                one.index_documents([f"secret {number}"], "a")
+                assert one.forget_agent("a").deleted == 1
+        finally:
+            done.set()
+            for thread in searching:
+                thread.join()
+        assert troubles == []
+        assert "malformed" not in caplog.text
+        assert "rebuilding" not in caplog.text
+        assert one.verify().problems == two.verify().problems == ()
 
 
 def test_an_agent_forgotten_by_another_handle_is_gone_at_once(tmp_path: Path, layout):
