@@ -101,7 +101,10 @@ class Scorer:
         parameters: k1 and b per field.
     """
 
-    __slots__ = ("_fields", "gains", "maximum")
+    __slots__ = ("_fields", "gains", "maximum", "rarest")
+
+    rarest: float
+    """The idf of a term that one chunk in scope holds."""
 
     gains: Mapping[str, Mapping[str, float]]
     """Field -> term -> weight * idf * (k1 + 1): what the term can add at most."""
@@ -129,6 +132,7 @@ class Scorer:
             base = chosen.k1 * (1.0 - chosen.b)
             fields.append((field, base, chosen.k1 * chosen.b / known.average_length, gains))
         self._fields = fields
+        self.rarest = idf(max((known.docs for known in stats.values()), default=0), 1)
         self.gains = {field: gains for field, _, _, gains in fields}
         self.maximum = sum(gain for _, _, _, gains in fields for gain in gains.values())
 

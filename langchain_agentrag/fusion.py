@@ -6,12 +6,14 @@ brings no candidate in. The order of equal results is the caller's business.
 
 | name       | uses   | score of a candidate in one leg                                             |
 |------------|--------|-----------------------------------------------------------------------------|
+| "adaptive" | scores | `relative_scores`: place within the query's own list, see there               |
 | "convex"   | scores | the calibrated score itself (`calibrate_cosine`, `calibrate_bm25`)          |
 | "rrf"      | ranks  | (k + 1) / (k + rank), rank from 1, k = 60                                   |
 | "dbsf"     | scores | place between mean - 3 and mean + 3 standard deviations of the leg's list   |
 | "relative" | scores | place between the lowest and the highest score of the leg's list            |
 
-The fused score is the sum over the legs of weight times that score, the weights summing to 1.
+"adaptive" is the default: its weights, where the caller leaves them open, are chosen for each query by
+`adaptive_weights`. The fused score is the sum over the legs of weight times that score, the weights summing to 1.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from langchain_agentrag.errors import InvalidQueryError
 
 Id = TypeVar("Id", bound=Hashable)
 
-FusionName = Literal["convex", "rrf", "dbsf", "relative"]
+FusionName = Literal["adaptive", "convex", "rrf", "dbsf", "relative"]
 """Names of the fusion rules."""
 
 Ranking = Sequence[tuple[Id, float]]
@@ -36,6 +38,10 @@ Weights = tuple[float, float]
 
 RANK_CONSTANT = 60
 """k of reciprocal rank fusion, as in the paper: how slowly a lower rank loses."""
+
+_LEAST, _EVEN, _MOST = 0.15, 0.6, 0.9  # the vector leg's weight when words decide, both do, meaning does
+_DEPTH, _AGREED = 10, 6  # hits at the top of both lists, and how many in common are full agreement
+_CHANCE, _CERTAIN = 1.0, 1.5  # rare words' worth of evidence: one may be chance, one and a half hardly is
 
 _SPREAD = 3.0  # DBSF takes three standard deviations to each side as the whole range
 _LEGS = 2
@@ -101,6 +107,8 @@ def fuse(rule: FusionName, rankings: Sequence[Ranking[Id]], weights: Weights) ->
     if len(rankings) != _LEGS:
         msg = f"fusion takes two rankings (vector, keyword), got {len(rankings)}: pass [] for a missing one."
         raise InvalidQueryError(msg)
+    if rule == "adaptive":
+        return _weigh(relative_scores(*map(_best, rankings)), weights)
     if rule == "rrf":
         return reciprocal_rank([[name for name, _ in ranking] for ranking in rankings], weights)
     if rule == "dbsf":
@@ -120,6 +128,43 @@ def convex(vector: Mapping[Id, float], keyword: Mapping[Id, float], weights: Wei
     """
     legs = [{name: _unit(score) for name, score in leg.items()} for leg in (vector, keyword)]
     return _weigh(legs, weights)
+
+
+def relative_scores(
+    vector: Mapping[Id, float], keyword: Mapping[Id, float]
+) -> tuple[dict[Id, float], dict[Id, float]]:
+    """Both legs on one scale that a query spans itself: (vector, keyword), in [0, 1].
+
+    Cosines are placed between the lowest and the highest of the list, which takes out a model's background and how
+    far it spreads; BM25 is divided by the best of the list, since 0 is its natural minimum. A list of one, or of
+    equal scores, gives 1. Calibrated against a fixed maximum instead, BM25 hardly ever comes near 1 and the vector
+    leg outvotes an exact match (`benchmarks/quality.py`: locomo .28 against .38, madial .53 against .65).
+    """
+    best = max(keyword.values(), default=0.0)
+    return _scale(dict(vector), _extremes, tied=1.0), {
+        name: score / best for name, score in keyword.items() if best > 0
+    }
+
+
+def adaptive_weights(vector: Sequence[Id], keyword: Sequence[Id], strength: float) -> Weights:
+    """Share of each leg for one query, when the caller leaves it open: (vector, keyword).
+
+    The keyword leg is told from noise by two signs: the legs agree on the top of their lists, or so many rare words
+    matched that it cannot be chance. With strong words and no agreement the vector leg is the one that guesses, and
+    gets little; with agreement both count; a single word that matched may be anybody's, and meaning decides.
+    Constants are round, chosen on five collections together, see ARCHITECTURE.md.
+
+    Args:
+        vector: Ids, nearest first.
+        keyword: Ids with any matching term, best first.
+        strength: Best BM25 score in units of one word that a single passage holds.
+    """
+    if not keyword or not vector:
+        return (1.0, 0.0) if vector else (0.0, 1.0)
+    agreement = min(1.0, len(set(vector[:_DEPTH]) & set(keyword[:_DEPTH])) / _AGREED)
+    doubt = min(1.0, max(0.0, (_CERTAIN - strength) / (_CERTAIN - _CHANCE)))
+    share = max(_LEAST + (_EVEN - _LEAST) * agreement, _LEAST + (_MOST - _LEAST) * doubt)
+    return share, 1.0 - share
 
 
 def reciprocal_rank(

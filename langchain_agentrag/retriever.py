@@ -48,8 +48,8 @@ class HybridRetriever(BaseRetriever):
         when_missing: What a run that names no agent does: "error", or "shared" documents only.
         filter: Filter that every call obeys.
         search_type: "hybrid", "vector" (or "similarity"), "keyword" (or "bm25"), "mmr".
-        weights: Share of (vector, keyword).
-        fusion: Fusion rule.
+        weights: Share of (vector, keyword); None lets the engine choose.
+        fusion: Fusion rule; None takes the engine's default.
         fetch_k: Candidates that "mmr" and the reranker choose from; 4 k by default.
         score_threshold: Lowest score, in [0, 1].
         max_per_document: Most passages of one document.
@@ -71,7 +71,7 @@ class HybridRetriever(BaseRetriever):
     filter: Any = None
     search_type: SearchType = "hybrid"
     weights: tuple[float, float] | None = None
-    fusion: FusionName = "convex"
+    fusion: FusionName | None = None
     fetch_k: int | None = Field(default=None, ge=1)
     score_threshold: float | None = Field(default=None, ge=0, le=1)
     max_per_document: int | None = Field(default=None, ge=1)

@@ -65,14 +65,16 @@ def engine_options(
         raise InvalidQueryError(
             f"lambda_mult={relevance!r} must be a number from 0 (different) to 1 (relevant)."
         )
-    return SearchOptions(
+    options = SearchOptions(
         filter=conjoin(bound, parse(given.get("filter"))),
         mode=MODES[search_type],
         weights=chosen.get("weights"),
-        fusion=chosen.get("fusion") or "convex",
         fetch_k=chosen.get("fetch_k"),
         score_threshold=chosen.get("score_threshold"),
         max_per_document=chosen.get("max_per_document"),
         diversity=1.0 - relevance,
         reranker=chosen.get("reranker"),
     )
+    if chosen.get("fusion") is not None:
+        options["fusion"] = chosen["fusion"]
+    return options

@@ -22,7 +22,7 @@ from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 
 DEFAULT_WEIGHTS = (0.5, 0.5)
-"""Share of (vector, keyword) in a hybrid search."""
+"""Share of (vector, keyword) under a fusion rule that does not choose it per query."""
 
 _FETCHED = (
     4  # candidates per hit wanted that diversity and a reranker choose from, unless `fetch_k` says otherwise
@@ -36,7 +36,7 @@ class SearchOptions(TypedDict, total=False):
         filter: Filter over metadata (see `filters`); it narrows what the agent may see, and cannot widen it.
         mode: "hybrid", "vector" or "keyword".
         weights: Share of (vector, keyword) in a hybrid search.
-        fusion: "convex", "rrf", "dbsf" or "relative".
+        fusion: "adaptive", "convex", "rrf", "dbsf" or "relative".
         fetch_k: Candidates that diversity and the reranker choose from, >= k; 4 k by default.
         score_threshold: Lowest score of a hit, in [0, 1].
         max_per_document: Most hits of one document.
@@ -67,7 +67,7 @@ class SearchRequest:
         k: Hits wanted, >= 1.
         mode: Legs asked for.
         condition: Parsed filter, or None.
-        weights: Share of (vector, keyword), adding up to 1.
+        weights: Share of (vector, keyword), adding up to 1; None lets the fusion rule choose.
         fusion: Fusion rule.
         pool: Candidates to choose the k hits from, >= k.
         threshold: Lowest score of a hit.
@@ -84,7 +84,7 @@ class SearchRequest:
     k: int
     mode: SearchMode
     condition: Filter | None
-    weights: tuple[float, float]
+    weights: tuple[float, float] | None
     fusion: FusionName
     pool: int
     threshold: float = 0.0
@@ -98,12 +98,16 @@ class SearchRequest:
     @property
     def asks_vectors(self) -> bool:
         """Whether the vector leg takes part."""
-        return self.mode == "vector" or (self.mode == "hybrid" and self.weights[0] > 0)
+        return self.mode == "vector" or (
+            self.mode == "hybrid" and (self.weights is None or self.weights[0] > 0)
+        )
 
     @property
     def asks_keywords(self) -> bool:
         """Whether the keyword leg takes part."""
-        return self.mode == "keyword" or (self.mode == "hybrid" and self.weights[1] > 0)
+        return self.mode == "keyword" or (
+            self.mode == "hybrid" and (self.weights is None or self.weights[1] > 0)
+        )
 
     @property
     def is_blank(self) -> bool:
@@ -131,6 +135,7 @@ def check_request(
             f"Unknown search mode {mode!r}: choose one of {', '.join(get_args(SearchMode))}."
         )
     wanted = check_count("k", k)
+    fusion = check_fusion(given.get("fusion", "adaptive"))
     picky = given.get("reranker") is not None or bool(given.get("diversity"))
     pool = (
         check_count("fetch_k", given["fetch_k"])
@@ -143,8 +148,8 @@ def check_request(
         k=wanted,
         mode=cast("SearchMode", mode),
         condition=filters.parse(given.get("filter")),
-        weights=check_weights(given.get("weights", DEFAULT_WEIGHTS)),
-        fusion=check_fusion(given.get("fusion", "convex")),
+        weights=_weights(given.get("weights"), fusion),
+        fusion=fusion,
         pool=max(pool, wanted),
         threshold=_share("score_threshold", given.get("score_threshold", 0.0)),
         cap=check_count("max_per_document", given["max_per_document"])
@@ -154,6 +159,12 @@ def check_request(
         reranker=check_reranker(given.get("reranker")),
         vector=None if "vector" not in given else _vector(given["vector"]),
     )
+
+
+def _weights(given: object, fusion: FusionName) -> tuple[float, float] | None:
+    if given is None:
+        return None if fusion == "adaptive" else DEFAULT_WEIGHTS
+    return check_weights(given)
 
 
 def check_option_names(given: Mapping[str, Any] | SearchOptions, known: Mapping[str, Any]) -> None:

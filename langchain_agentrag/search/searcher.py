@@ -11,7 +11,14 @@ from langchain_agentrag import metadata as codec
 from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.bm25 import Scorer
 from langchain_agentrag.errors import RetrievalError, StoreError
-from langchain_agentrag.fusion import calibrate_bm25, calibrate_cosine, convex, fuse
+from langchain_agentrag.fusion import (
+    Weights,
+    adaptive_weights,
+    calibrate_bm25,
+    calibrate_cosine,
+    convex,
+    fuse,
+)
 from langchain_agentrag.index.batch import count_terms, unpack_lengths
 from langchain_agentrag.index.catalog import PartitionRow
 from langchain_agentrag.index.exact import cosines, unpack_vectors
@@ -131,7 +138,8 @@ class Searcher:
             live = {row.row: row for row in scoring_rows(connection, rows)}
             keyword = _SILENT if words is None else _score_words(words, live, wanted)
             vector = _SILENT if near_rows is None else _score_vectors(request, live, wanted)
-            fused = _fuse(request, vector, keyword)
+            weights = request.weights or self._weights(words, vector, keyword)
+            fused = _fuse(request, weights, vector, keyword)
             ranked = sorted(
                 fused,
                 # what is no closer than unrelated text scores 0, yet of two such passages the nearer one comes first
@@ -144,7 +152,7 @@ class Searcher:
             )
             good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
             best = cap_per_group(good, request.cap)[: request.pool]
-            hits = self._show(connection, request, best, fused, vector, keyword)
+            hits = self._show(connection, request, best, fused, weights, vector, keyword)
             vectors = {_address(hits[row]): live[row].vector for row in hits}
         return _Pool(list(hits.values()), vectors, troubles)
 
@@ -179,6 +187,12 @@ class Searcher:
 
     # -- the answer -----------------------------------------------------------------------------------------------
 
+    def _weights(self, scorer: Scorer | None, vector: _Leg, keyword: _Leg) -> Weights:
+        """Share of each leg, chosen for this query."""
+        unit = 0.0 if scorer is None else self._analyzer.word_weight * scorer.rarest
+        strength = max(keyword.raw.values(), default=0.0) / unit if unit else 0.0
+        return adaptive_weights(vector.ranking, keyword.ranking, strength)
+
     def _finder(self, text: str, asked: Mapping[str, Mapping[str, float]]) -> Callable[[], Spans]:
         """Finds the words that matched; character pairs count only where no word did."""
 
@@ -194,6 +208,7 @@ class Searcher:
         request: SearchRequest,
         best: Sequence[int],
         fused: Mapping[int, float],
+        weights: Weights,
         vector: _Leg,
         keyword: _Leg,
     ) -> dict[int, Hit]:
@@ -218,7 +233,7 @@ class Searcher:
                 vector=vector.evidence(row, vector_ranks),
                 keyword=evidence,
                 fusion=request.fusion if request.mode == "hybrid" else request.mode,
-                weights=request.weights,
+                weights=weights,
             )
             hits[row] = Hit(
                 doc_id=shown.doc_id,
@@ -281,12 +296,24 @@ def _ranked(raw: Mapping[int, float], live: Mapping[int, ScoringRow], wanted: in
     return sorted(raw, key=lambda row: (-raw[row], live[row].document, live[row].ordinal))[:wanted]
 
 
-def _fuse(request: SearchRequest, vector: _Leg, keyword: _Leg) -> dict[int, float]:
+def _fuse(request: SearchRequest, weights: Weights, vector: _Leg, keyword: _Leg) -> dict[int, float]:
     if request.mode == "vector":
         return {row: vector.score[row] for row in vector.ranking}
     if request.mode == "keyword":
         return {row: keyword.score[row] for row in keyword.ranking}
+    if request.fusion == "adaptive":
+        return _adapt(weights, vector, keyword)
     if request.fusion == "convex":  # every candidate has been scored by both legs: no need to cut the lists
-        return convex(vector.score, keyword.score, request.weights)
+        return convex(vector.score, keyword.score, weights)
     lists = [[(row, leg.score[row]) for row in leg.ranking] for leg in (vector, keyword)]
-    return fuse(request.fusion, lists, request.weights)
+    return fuse(request.fusion, lists, weights)
+
+
+def _adapt(weights: Weights, vector: _Leg, keyword: _Leg) -> dict[int, float]:
+    """Relative scores weighed, then scaled to the evidence there is: the best of poor hits is no good hit."""
+    level = sum(
+        weight * max(leg.score.values(), default=0.0)
+        for weight, leg in zip(weights, (vector, keyword), strict=True)
+    )
+    fused = fuse("adaptive", [list(vector.raw.items()), list(keyword.raw.items())], weights)
+    return {row: level * score for row, score in fused.items()}

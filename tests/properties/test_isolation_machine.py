@@ -32,7 +32,7 @@ WORDS = [
     "的", "机器学习", "機器學習", "データ", "🚀", "C++", "password", "10.20.30.40",
 ]  # fmt: skip
 MODES = ["hybrid", "vector", "keyword"]
-FUSIONS = ["convex", "rrf", "dbsf", "relative"]
+FUSIONS = ["adaptive", "convex", "rrf", "dbsf", "relative"]
 DOC_IDS = ["d1", "d2", "d3", "D1", "d1 ", "文档", "a#0"]
 
 # Short enough that what one caller sees stays below 50 chunks, where no leg cuts its candidates off.

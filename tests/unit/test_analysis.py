@@ -39,7 +39,7 @@ def rank(documents: list[str], query: str, analyzer: Analyzer = ANALYZER) -> lis
     }
     frequencies = {field: Counter(term for one in counts for term in one[field]) for field in FIELDS}
     scorer = Scorer(analyzer.analyze_query(query), stats, frequencies)
-    scores = [scorer.score(one, terms.lengths).value for one, terms in zip(counts, analysed, strict=True)]
+    scores = [scorer.score(one, terms.lengths) for one, terms in zip(counts, analysed, strict=True)]
     assert all(score < scorer.maximum or score == 0 for score in scores)
     return sorted(
         ((t, s) for t, s in zip(documents, scores, strict=True) if s > 0), key=lambda pair: -pair[1]

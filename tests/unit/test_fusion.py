@@ -11,6 +11,7 @@ import pytest
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.fusion import (
+    adaptive_weights,
     calibrate_bm25,
     calibrate_cosine,
     check_fusion,
@@ -20,6 +21,7 @@ from langchain_agentrag.fusion import (
     fuse,
     reciprocal_rank,
     relative_score,
+    relative_scores,
 )
 
 RULES = ("convex", "rrf", "dbsf", "relative")
@@ -234,3 +236,41 @@ def test_cosine_is_measured_from_the_background(cosine, background, expected):
 )
 def test_bm25_is_measured_against_what_the_query_can_reach(score, reachable, expected):
     assert calibrate_bm25(score, reachable) == pytest.approx(expected)
+
+
+class TestAdaptiveWeights:
+    ids = tuple(f"p{number}" for number in range(30))
+
+    def test_a_leg_without_a_list_gets_no_vote(self):
+        assert adaptive_weights([], self.ids, 9.0) == (0.0, 1.0)
+        assert adaptive_weights(self.ids, [], 0.0) == (1.0, 0.0)
+
+    def test_one_word_that_matched_leaves_it_to_meaning(self):
+        share, _ = adaptive_weights(self.ids, self.ids[20:], 1.0)
+        assert share == pytest.approx(0.9)
+
+    def test_strong_words_without_agreement_lead(self):
+        share, _ = adaptive_weights(self.ids, self.ids[20:], 3.0)
+        assert share == pytest.approx(0.15)
+
+    @pytest.mark.parametrize(("common", "share"), [(0, 0.15), (3, 0.375), (6, 0.6), (10, 0.6)])
+    def test_agreement_at_the_top_counts_both(self, common, share):
+        keyword = [*self.ids[:common], *(f"q{number}" for number in range(30))]
+        assert adaptive_weights(self.ids, keyword, 3.0) == pytest.approx((share, 1 - share))
+
+    def test_doubt_falls_evenly_between_one_word_and_one_and_a_half(self):
+        shares = [
+            adaptive_weights(self.ids, self.ids[20:], strength)[0] for strength in (0.2, 1.0, 1.25, 1.5, 9.0)
+        ]
+        assert shares == pytest.approx([0.9, 0.9, 0.525, 0.15, 0.15])
+
+
+def test_relative_scores_by_hand():
+    vector, keyword = relative_scores({"a": 0.9, "b": 0.8, "c": 0.7}, {"b": 4.0, "d": 1.0})
+    assert vector == pytest.approx({"a": 1.0, "b": 0.5, "c": 0.0})
+    assert keyword == pytest.approx({"b": 1.0, "d": 0.25})
+
+
+def test_a_lone_exact_match_is_worth_its_whole_weight():
+    fused = fuse("adaptive", [[("a", 0.9), ("b", 0.7)], [("b", 0.3)]], (0.4, 0.6))
+    assert fused == pytest.approx({"a": 0.4, "b": 0.6})

@@ -19,8 +19,8 @@ def test_what_is_left_out_has_a_documented_value():
     asked = request()
     assert (asked.mode, asked.weights, asked.fusion, asked.pool, asked.threshold) == (
         "hybrid",
-        (0.5, 0.5),
-        "convex",
+        None,
+        "adaptive",
         5,
         0.0,
     )
