@@ -20,13 +20,13 @@ from langchain_agentrag.identity import WhenMissing, caller, check_identity
 from langchain_agentrag.index.exact import filterable
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.metadata import shown
-from langchain_agentrag.records import Hits, Passage
+from langchain_agentrag.records import Hit, Hits, Passage
 from langchain_agentrag.search.request import SearchOptions
 from langchain_agentrag.search_types import SearchType, engine_options
 
 logger = logging.getLogger(__name__)
 
-_NO_EVIDENCE = 1e-6  # a hit below has neither a matched word nor more likeness than unrelated text
+_LEAST_LIKENESS = 0.05  # calibrated cosine below which a passage without a matching word answers nothing
 
 _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
     "en": {
@@ -177,7 +177,7 @@ class SearchTool(_StoreTool):
         asked = parse(given)
         if "agent_id" in keys(asked):  # it can only narrow; who tries is worth knowing
             logger.warning("a model's filter for %s names an agent: %s", self.name, shown(given))
-        defaults = {"score_threshold": _NO_EVIDENCE, "search_type": self.search_type, **self.options}
+        defaults = {"search_type": self.search_type, **self.options}
         return engine_options(conjoin(self._bound, asked), defaults, {})
 
     def _reply(
@@ -185,6 +185,8 @@ class SearchTool(_StoreTool):
     ) -> tuple[str, list[dict[str, Any]]]:
         if not hits and not any(char.isalnum() for char in query):
             return self._replies.blank(), []
+        told = [hit for hit in hits if _has_evidence(hit)]
+        hits = Hits(told, query=hits.query, mode=hits.mode, degraded=hits.degraded)
         text = self._replies.found(
             hits, snippet_size=self.snippet_chars, most=self.max_chars, condition=condition or {}
         )
@@ -298,6 +300,12 @@ class AgentRAGToolkit(BaseToolkit):
         search = SearchTool(name=search_name, read_name=read_name, **{**shared, **self.search_settings})
         read = ReadTool(name=read_name, search_name=search_name, **{**shared, **self.read_settings})
         return [mark_retrieval(search, "search"), mark_retrieval(read, "read"), *self.others]
+
+
+def _has_evidence(hit: Hit) -> bool:
+    """Whether a hit says anything, or only fills up to k."""
+    vector, keyword = hit.explanation.vector, hit.explanation.keyword
+    return keyword is not None or (vector is not None and vector.score >= _LEAST_LIKENESS)
 
 
 def mark_retrieval(tool: BaseTool, kind: Literal["search", "read"]) -> BaseTool:

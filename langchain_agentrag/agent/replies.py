@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import math
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from langchain_agentrag.agent.arguments import Language
@@ -181,12 +182,12 @@ def _coordinates(hit: Hit) -> str:
     return " ".join([*parts, *([f"({where})"] if where else [])])
 
 
-def _source(metadata: Mapping[str, Any], doc_id: str) -> Any:  # noqa: ANN401
-    """Where a document comes from, by the first of the usual keys; None when that says no more than its id."""
+def _source(metadata: Mapping[str, Any], doc_id: str) -> str | None:
+    """Where a document comes from, by the first of the usual keys; None for its id with the machine's path before."""
     for key in ("source", "url", "path", "file", "title"):
         value = metadata.get(key)
-        if isinstance(value, str) and value and value != doc_id:
-            return value
+        if isinstance(value, str) and value:
+            return None if value.endswith(doc_id) and PurePath(value).is_absolute() else value
     return None
 
 

@@ -176,6 +176,12 @@ def test_no_hit_is_a_definite_sentence_with_what_was_searched_and_what_to_try(in
         assert part in message.content
 
 
+def test_passages_that_only_fill_up_to_k_are_not_shown(indexer):
+    message = call(SearchTool(indexer=indexer), query="qzxv vvqq")
+    assert message.artifact == []
+    assert "No passage was found" in message.content
+
+
 def test_read_gives_the_chunk_and_neighbours_on_request(indexer):
     tool = ReadTool(indexer=indexer, max_chars=20_000)
     one, more = (
