@@ -71,4 +71,15 @@ CLAIMS = {
         "350 yuan",
         "note ",
     ),
+    "02_langchain_agent": (
+        "doc_id=",
+        "integer 1-50",
+        "→ search {'query': 'E1102",
+        "→ read {'doc_id': 'files/records/交接班记录.txt', 'chunk_id': 0}",
+        "→ read {'doc_id': 'files/records/spare_parts.csv', 'chunk_id': 0}",
+        "答: 上次是气管接头漏气",
+        "lina sees lina's note: True",
+        "otto sees lina's note: False",
+        "nobody: memory_search",
+    ),
 }
