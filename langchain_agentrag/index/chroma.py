@@ -150,6 +150,7 @@ class ChromaFolder:
             horizon = self._horizon()
             opened = Opened(session.client.get_collection(name, embedding_function=None), horizon)
             opened.collection.count()  # lets Chroma bring the collection up to date while nobody writes
+            self.scrub()  # which makes it store a small index anew
             session.collections[name] = opened
         return opened.collection
 
@@ -227,6 +228,14 @@ class ChromaFolder:
         """
         self.close()
         chroma_files.sweep(self._folder)
+
+    def scrub(self) -> None:
+        """Take what Chroma copied from memory out of its files; the caller holds the write lock.
+
+        Raises:
+            StoreError: a file cannot be written.
+        """
+        chroma_files.scrub(self._folder)
 
     def damaged(self, names: Iterable[str], *, after_kill: bool = False) -> set[str]:
         """Those of the collections whose files show that they are lost; the caller holds the write lock.

@@ -16,6 +16,7 @@ _SQLITE_HEADER = 100
 _HNSW_HEADER = struct.Struct(
     "<i6Q"
 )  # version, offset, capacity, elements, bytes per element, two more offsets
+_HEADER = "header.bin"
 _METADATA = "index_metadata.pickle"  # written last
 
 
@@ -33,11 +34,43 @@ def sweep(folder: Path) -> None:
         for entry in folder.iterdir():
             if entry.is_dir() and entry.name not in known:
                 shutil.rmtree(entry)
+        scrub(folder)
     except (sqlite3.Error, OSError) as error:
         raise StoreError(
             f"What a dropped collection left in {folder} could not be deleted: {error}. "
             "It is tried again at the next write; repair() does it at once."
         ) from error
+
+
+def scrub(folder: Path) -> None:
+    """Zero what HNSW files hold beyond their elements.
+
+    A new index is stored with room for 100 elements, and that room is whatever was in the process's memory: texts that
+    were just indexed, of any agent. Until it has 1,000 rows, every client that opens the collection does so again.
+
+    Raises:
+        StoreError: a file cannot be written.
+    """
+    try:
+        for header in folder.glob(f"*/{_HEADER}"):
+            content = header.read_bytes()[: _HNSW_HEADER.size]
+            if len(content) == _HNSW_HEADER.size:
+                _, _, _, elements, width, _, _ = _HNSW_HEADER.unpack(content)
+                _zero_from(header.with_name("data_level0.bin"), elements * width)
+                _zero_from(header.with_name("length.bin"), elements * 4)
+    except OSError as error:
+        raise StoreError(f"Cannot write to {folder}: {error}. Check its permissions.") from error
+
+
+def _zero_from(path: Path, start: int) -> None:
+    size = path.stat().st_size
+    if size <= start:
+        return
+    with path.open("r+b") as file:
+        file.seek(start)
+        if any(file.read(size - start)):
+            file.seek(start)
+            file.write(bytes(size - start))
 
 
 def damaged(folder: Path, names: set[str], *, after_kill: bool) -> set[str]:
@@ -81,7 +114,7 @@ def damaged(folder: Path, names: set[str], *, after_kill: bool) -> set[str]:
 
 def _is_torn(folder: Path, *, stored: bool, after_kill: bool) -> bool:
     """Whether an HNSW index was not written in full: sizes disagree, or the last file to write is not the newest."""
-    names = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin")
+    names = (_HEADER, "data_level0.bin", "length.bin", "link_lists.bin")
     try:
         files = {name: (folder / name).stat() for name in names}
         header = (folder / names[0]).read_bytes()[: _HNSW_HEADER.size]

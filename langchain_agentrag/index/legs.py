@@ -7,7 +7,6 @@ So a kill costs at most the new one, and other processes go over to it at their 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 _OPEN_PARTITIONS = 256
 _UNSEEN_LIMIT = 2_000
 _PATIENCE = 5.0  # seconds a search waits for a writer before it does without Chroma
-_NAME = re.compile(r"(shared|agent)-[0-9a-f]+-[0-9a-f]+")
+_NAME = re.compile(r"(shared|agent)-[0-9a-f]{32}")
 _Handle = TypeVar("_Handle")
 
 
@@ -233,6 +232,7 @@ class Legs:
         leg = ChromaVectors(self.chroma, name, partition.owner)
         leg.create()
         fill_vectors(self._catalog, partition.id, leg)
+        self.chroma.scrub()
         reach("promotion-filled")
         old = {"collection": partition.collection}
         current = self._swap(partition, entry, "collection", name, old)
@@ -314,9 +314,8 @@ class Legs:
 
 
 def fresh_name(owner: str | None) -> str:
-    """A name for an index, different every time, that does not tell whose it is."""
-    digest = hashlib.blake2b((owner or "").encode("utf-8"), digest_size=12).hexdigest()
-    return f"{'shared' if owner is None else 'agent'}-{digest}-{secrets.token_hex(4)}"
+    """A name for an index, never used before, that does not tell whose it is: it outlives a forgotten agent."""
+    return f"{'shared' if owner is None else 'agent'}-{secrets.token_hex(16)}"
 
 
 def is_index_name(name: str) -> bool:

@@ -133,6 +133,7 @@ class Recovery:
             return True
 
         self._healed(purge, lambda: self._legs.rebuild_keywords(partition))
+        self._legs.chroma.scrub()
         reach("purged")
 
     def live(self, partition: PartitionRow) -> Rows:
