@@ -44,7 +44,7 @@ _WORDS: Mapping[Language, Mapping[str, str]] = {
         "other_words": "可以换用别的词、同义词、更短的说法或另一种语言再试；否则请说明资料中没有。",
         "blank": "查询为空，没有执行检索。请给出一个问题或确切的词。",
         "degraded": "注意：这次检索不完整（{notes}）。",
-        "passage": "doc_id={doc_id} chunk_id={chunk_id}（{where}），第 {first}-{last} 段，共 0-{final} 段{source}：",
+        "passage": "doc_id={doc_id} chunk_id={chunk_id}（{where}），第 {first}-{last} 段（全文 0-{final}）{source}：",
         "cut": "[已截断：第 {start}-{end} 个字符，共 {total} 个；继续阅读请再次调用 {read} 并传入 offset={end}]",
         "past_end": "offset {offset} 超过了末尾：这一段共有 {total} 个字符。",
         "failed": "{name} 未能完成：{error}",
