@@ -35,7 +35,6 @@ _PLAIN = {
     FilterOperator.IN: "$in",
     FilterOperator.NIN: "$nin",
     FilterOperator.CONTAINS: "$contains",
-    FilterOperator.TEXT_MATCH: "$contains",
     FilterOperator.TEXT_MATCH_INSENSITIVE: "$icontains",
 }
 
@@ -86,8 +85,9 @@ def _leaf(leaf: MetadataFilter) -> Filter:
         return _NEVER  # upstream: nothing equals None, a missing key included; IS_EMPTY asks for that
     if value is None and operator == FilterOperator.NE:
         return _ALWAYS
-    if operator == FilterOperator.TEXT_MATCH and not isinstance(value, str):
-        raise FilterError(f"Operator {operator.value!r} on {key!r} needs a text, got {value!r}.")
+    if operator == FilterOperator.TEXT_MATCH:
+        # the second condition holds for texts only, where the first would also look into lists
+        return And((Condition(key, "$contains", value), Condition(key, "$icontains", value)))
     name = _PLAIN.get(operator)
     if name is None:
         raise FilterError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ pytest.importorskip(
 )
 
 from llama_index.core.settings import Settings
+from llama_index.core.storage.chat_store import sql
 
 from langchain_agentrag import DualIndexer
 
@@ -24,6 +26,22 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("IS_TESTING", raising=False)
     for name in ("_llm", "_embed_model"):
         monkeypatch.setattr(Settings, name, None)
+
+
+@pytest.fixture(autouse=True)
+def closed_chat_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """LlamaIndex's `Memory` has no way to close its database, which then complains when it is collected."""
+    engines = []
+    create = sql.create_async_engine
+
+    def recorded(*args, **options):
+        engines.append(create(*args, **options))
+        return engines[-1]
+
+    monkeypatch.setattr(sql, "create_async_engine", recorded)
+    yield
+    for engine in engines:
+        asyncio.run(engine.dispose())
 
 
 @pytest.fixture
