@@ -181,9 +181,8 @@ def main() -> None:
             ask(0)
             first = 1000 * (time.perf_counter() - started)
             median, high = timed(options.rounds, ask)
-            print(
-                f"| {name}, k=10 | p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.0f} ms, hits {sorted(counts)} |"
-            )
+            spread = f"p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.0f} ms"
+            print(f"| {name}, k=10 | {spread}, hits {sorted(counts)} |")
         print(
             f"| recall@10 of the vector leg | {recall(indexer, queries[:100], model, shared, shared_vectors):.3f} |"
         )

@@ -289,10 +289,8 @@ def _kill_chunks(
             (document,),
         )
     else:
-        connection.execute(
-            "DELETE FROM embedding_cache WHERE partition = ? AND hash IN (SELECT hash FROM chunks WHERE document = ?)",
-            (partition, document),
-        )
+        # not only what is in the document now: earlier versions of it are in the cache too
+        connection.execute("DELETE FROM embedding_cache WHERE partition = ?", (partition,))
     connection.executemany("DELETE FROM vectors WHERE row = ?", [(row,) for row, _ in dead])
     connection.execute("DELETE FROM chunks WHERE document = ?", (document,))
     for row, lengths in dead:

@@ -88,3 +88,15 @@ def test_the_model_sees_the_context_and_equal_texts_have_equal_keys():
     assert embedding_text(headed) == "Head\ntext"
     assert embedding_hash("text") == embedding_hash(embedding_text(Chunk(7, 1, 5, "text")))
     assert len({embedding_hash(text) for text in ("text", "Text", "text ", "te\x00xt", "\ud83d")}) == 5
+
+
+def test_a_deletion_leaves_no_vector_of_any_version(tmp_path):
+    from langchain_agentrag import DualIndexer, SourceDocument
+
+    with DualIndexer(tmp_path / "store", "hash", chroma="large") as indexer:
+        for text in ("第一版：口令 7741", "second version: code 7742"):
+            indexer.index_documents([SourceDocument("note", text)], "lina")
+        indexer.delete("note", agent_id="lina")
+        connection = indexer._store.catalog.connection()
+        for table in ("vectors", "embedding_cache", "chunks"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
