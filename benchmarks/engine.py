@@ -1,9 +1,9 @@
 """Speed of the engine, embedding excluded: writing, reopening, hybrid search, filters, recall of the vector leg.
 
-    python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer]
+    python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer 20000]
 
 Vectors are given (384 dimensions, clustered as text embeddings are); texts are mixed Chinese and English. With
-`--peer`, langchain-chroma writes the same texts and vectors in the same run, for the ratio.
+`--peer N`, N of the texts are also written by langchain-chroma in the same run, for the ratio.
 """
 
 from __future__ import annotations
@@ -24,6 +24,13 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_agentrag import DualIndexer
 
+SETTINGS = {
+    "hybrid": {},
+    "vector": {"mode": "vector"},
+    "keyword": {"mode": "keyword"},
+    "hybrid, filter keeps 1 %": {"filter": {"topic": 7}},
+    "hybrid, filter keeps 50 %": {"filter": {"half": 1}},
+}
 DIMENSION, CLUSTERS, SPREAD = 384, 400, 0.9
 ZH = (
     "数据库", "连接", "超时", "网关", "重启", "配置", "权限", "日志", "索引", "查询", "缓存", "集群", "节点",
@@ -124,68 +131,71 @@ def import_seconds(module: str) -> float:
     return min(float(run.stdout) for run in runs)
 
 
+def write_ours(home: Path, texts: list[str], model: GivenVectors, agent: str | None = None) -> float:
+    with DualIndexer(home, model) as indexer:
+        started = time.perf_counter()
+        indexer.index_documents(documents(texts, agent or "shared"), agent)
+        return len(texts) / (time.perf_counter() - started)
+
+
+def compare_writing(texts: list[str], model: GivenVectors) -> None:
+    """The same texts and vectors into a store of ours and into langchain-chroma, one after the other."""
+    home = Path(tempfile.mkdtemp())
+    ours, peer = write_ours(home / "store", texts, model), write_peer(texts, model)
+    shutil.rmtree(home, ignore_errors=True)
+    print(f"| writing the same {len(texts):,}: ours | {ours:,.0f} chunks/s |")
+    print(f"| writing the same {len(texts):,}: langchain-chroma add_texts | {peer:,.0f} chunks/s |")
+    print(f"| ratio | {ours / peer:.2f} |")
+
+
+def search_times(indexer: DualIndexer, queries: list[str]) -> None:
+    for name, given in SETTINGS.items():
+        counts = set()
+
+        def ask(number: int, given=given, counts=counts) -> None:
+            counts.add(len(indexer.search(queries[number], k=10, agent_id="planner", **given)))
+
+        started = time.perf_counter()
+        ask(0)
+        first = 1000 * (time.perf_counter() - started)
+        median, high = timed(len(queries), ask)
+        spread = f"p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.0f} ms"
+        print(f"| {name}, k=10 | {spread}, hits {sorted(counts)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shared", type=int, default=100_000)
     parser.add_argument("--private", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--peer", type=int, default=0, metavar="N", help="compare writing N texts")
     parser.add_argument("--store", help="keep the store here, and reuse it when it is there")
     options = parser.parse_args()
 
     shared, private = make_texts(options.shared, 1), make_texts(options.private, 2)
-    shared_vectors, private_vectors = make_vectors(options.shared, 1), make_vectors(options.private, 2)
-    query_vectors = make_vectors(options.rounds, 3)
+    shared_vectors = make_vectors(options.shared, 1)
     rng = random.Random(4)
     queries = [" ".join(rng.choice(shared).split()[:7]) + f" #{i}" for i in range(options.rounds)]
     model = GivenVectors()
     model.known |= dict(zip(shared, shared_vectors, strict=True))
-    model.known |= dict(zip(private, private_vectors, strict=True))
-    model.known |= dict(zip(queries, query_vectors, strict=True))
+    model.known |= dict(zip(private, make_vectors(options.private, 2), strict=True))
+    model.known |= dict(zip(queries, make_vectors(options.rounds, 3), strict=True))
     home = Path(options.store or tempfile.mkdtemp()) / "store"
-    fresh = not home.exists()
 
     print("| what | figure |\n|---|---|")
-    with DualIndexer(home, model) as indexer:
-        if fresh:
-            started = time.perf_counter()
-            indexer.index_documents(documents(shared, "s"))
-            rate = options.shared / (time.perf_counter() - started)
-            print(f"| writing, shared | {rate:,.0f} chunks/s |")
-            started = time.perf_counter()
-            indexer.index_documents(documents(private, "p"), "planner")
-            print(f"| writing, private | {options.private / (time.perf_counter() - started):,.0f} chunks/s |")
-            if options.peer:
-                peer = write_peer(shared[:20_000], model)
-                print(f"| langchain-chroma add_texts, first 20,000 | {peer:,.0f} chunks/s |")
-                print(f"| ratio | {rate / peer:.2f} |")
-
+    if options.peer:
+        compare_writing(shared[: options.peer], model)
+    if not home.exists():
+        print(f"| writing {options.shared:,} shared | {write_ours(home, shared, model):,.0f} chunks/s |")
+        rate = write_ours(home, private, model, "planner")
+        print(f"| writing {options.private:,} of one agent | {rate:,.0f} chunks/s |")
     started = time.perf_counter()
     with DualIndexer(home, model) as indexer:
         indexer.search(queries[0], k=10, agent_id="planner")
         print(f"| reopening and first query | {time.perf_counter() - started:.2f} s |")
-        settings = {
-            "hybrid": {},
-            "vector": {"mode": "vector"},
-            "keyword": {"mode": "keyword"},
-            "hybrid, filter keeps 1 %": {"filter": {"topic": 7}},
-            "hybrid, filter keeps 50 %": {"filter": {"half": 1}},
-        }
-        for name, given in settings.items():
-            counts = set()
-
-            def ask(number: int, given=given, counts=counts) -> None:
-                counts.add(len(indexer.search(queries[number], k=10, agent_id="planner", **given)))
-
-            started = time.perf_counter()
-            ask(0)
-            first = 1000 * (time.perf_counter() - started)
-            median, high = timed(options.rounds, ask)
-            spread = f"p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.0f} ms"
-            print(f"| {name}, k=10 | {spread}, hits {sorted(counts)} |")
-        print(
-            f"| recall@10 of the vector leg | {recall(indexer, queries[:100], model, shared, shared_vectors):.3f} |"
-        )
+        search_times(indexer, queries)
+        share = recall(indexer, queries[:100], model, shared, shared_vectors)
+        print(f"| recall@10 of the vector leg | {share:.3f} |")
     bare, ours = import_seconds("langchain_core"), import_seconds("langchain_core, langchain_agentrag")
     print(f"| import beyond langchain_core | {ours - bare:.3f} s |")
     if not options.store:
