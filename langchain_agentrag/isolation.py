@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, get_args
 from langchain_agentrag.analysis import FIELDS
 from langchain_agentrag.bm25 import FieldStats, score
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.index.deep import Address, addresses, analysed, check_chunks, owners_of, sample_rows
+from langchain_agentrag.index.deep import (
+    Address,
+    addresses,
+    analysed,
+    check_chunks,
+    holds,
+    owners_of,
+    sample_rows,
+)
 from langchain_agentrag.index.reading import find_document
 from langchain_agentrag.index.verify import VerifyReport, verify
 from langchain_agentrag.records import Hit, SearchMode
@@ -161,12 +169,13 @@ class IsolationCheck:
 
     def _judge(self, outsider: str | None, shown: Address, said: str | None, how: str) -> None:
         with self._store.catalog.snapshot() as connection:
-            owners = owners_of(connection, shown)
+            owners = {owner for owner in {None, outsider} if holds(connection, owner, shown)}
+            true = owners or owners_of(connection, shown)
         place = f"chunk {shown[1]} of document {shown[0]!r}"
-        if not owners:
+        if not true:
             self._note(f"{_name(outsider)} was shown {place}, which the catalog does not hold, by {how}")
-        elif not owners & {None, outsider}:
-            self._note(f"{_name(outsider)} was shown {place} of {_name(next(iter(owners)))} by {how}")
+        elif not owners:
+            self._note(f"{_name(outsider)} was shown {place} of {_name(next(iter(true)))} by {how}")
         elif said not in owners:
             self._note(f"{_name(outsider)} was told a wrong owner of {place} by {how}")
 

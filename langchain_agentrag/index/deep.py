@@ -87,8 +87,18 @@ def addresses(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Addre
     return found
 
 
+def holds(connection: sqlite3.Connection, owner: str | None, address: Address) -> bool:
+    """Whether an owner has exactly this chunk; a look-up."""
+    found = connection.execute(
+        "SELECT 1 FROM partitions p JOIN documents d ON d.partition = p.id JOIN chunks c ON c.document = d.id "
+        "WHERE p.owner IS ? AND d.doc_id = ? AND c.ordinal = ? AND c.text = ?",
+        (owner, *address),
+    ).fetchone()
+    return found is not None
+
+
 def owners_of(connection: sqlite3.Connection, address: Address) -> set[str | None]:
-    """Everybody who has exactly this chunk."""
+    """Everybody who has exactly this chunk; reads all documents."""
     return {
         owner
         for (owner,) in connection.execute(

@@ -218,14 +218,15 @@ class Store:
     def stats(self, scope: Scope | None) -> StoreStats:
         """Counts over what a scope may see, or over everything for whoever administers the store."""
         partitions = [part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner)]
-        manifest = self.catalog.manifest()
+        # an agent that sees no document must not learn from the model's name that others have written
+        told = scope is None or any(part.documents for part in partitions)
         return StoreStats(
             documents=sum(part.documents for part in partitions),
             chunks=sum(part.chunks for part in partitions),
             shared_documents=sum(part.documents for part in partitions if part.owner is None),
             agents=sum(part.owner is not None and part.documents > 0 for part in partitions),
-            model=(manifest.get("embedding") or {}).get("name"),
-            dimension=self.dimension,
+            model=(self.catalog.manifest().get("embedding") or {}).get("name") if told else None,
+            dimension=self.dimension if told else None,
             bytes_on_disk=0 if scope else bytes_of(self.folder),
         )
 
