@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from langchain_agentrag.chunking import Chunking
     from langchain_agentrag.connectors.base import BaseConnector
     from langchain_agentrag.connectors.files import FileSystemConnector
+    from langchain_agentrag.connectors.sql_query import ReadOnlyDatabase
     from langchain_agentrag.embedding import HashingEmbeddings
     from langchain_agentrag.indexer import DualIndexer
     from langchain_agentrag.record_manager import HybridRecordManager
     from langchain_agentrag.records import Hit, Hits, SourceDocument
     from langchain_agentrag.retriever import HybridRetriever
+    from langchain_agentrag.sql_tool import SQLTool
     from langchain_agentrag.structured import HybridTranslator
     from langchain_agentrag.tools import AgentRAGToolkit, ReadTool, SearchTool
     from langchain_agentrag.vectorstore import HybridVectorStore
@@ -38,7 +40,9 @@ _HOMES = {
     "HybridRetriever": "retriever",
     "HybridTranslator": "structured",
     "HybridVectorStore": "vectorstore",
+    "ReadOnlyDatabase": "connectors.sql_query",
     "ReadTool": "tools",
+    "SQLTool": "sql_tool",
     "SearchTool": "tools",
     "SourceDocument": "records",
 }
@@ -59,7 +63,9 @@ __all__ = [
     "HybridRetriever",
     "HybridTranslator",
     "HybridVectorStore",
+    "ReadOnlyDatabase",
     "ReadTool",
+    "SQLTool",
     "SearchTool",
     "SourceDocument",
 ]

@@ -270,8 +270,9 @@ class AgentRAGToolkit(BaseToolkit):
         language: Language of descriptions and replies, "en" or "zh".
         search_settings: Further settings of `SearchTool`: k, search_type, options, snippet_chars, max_chars.
         read_settings: Further settings of `ReadTool`: max_chars.
-        others: The user's own tools for further sources, `web_search` or `read_url`; handed out beside ours and marked
-            like them, so that what counts and checks retrieval covers them too.
+        searchers: The user's own tools that search elsewhere (`web_search`, `SQLTool`); handed out beside ours and
+            marked like them, so that what counts and checks retrieval covers them too.
+        readers: The user's own tools that open what was found (`read_url`).
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -286,10 +287,11 @@ class AgentRAGToolkit(BaseToolkit):
     language: Language = "en"
     search_settings: dict[str, Any] = Field(default_factory=dict)
     read_settings: dict[str, Any] = Field(default_factory=dict)
-    others: Sequence[BaseTool] = ()
+    searchers: Sequence[BaseTool] = ()
+    readers: Sequence[BaseTool] = ()
 
     def get_tools(self) -> list[BaseTool]:
-        """The tools, `search` first."""
+        """The tools: those that search, then those that read."""
         search_name, read_name = (
             f"{self.prefix}_{name}" if self.prefix else name for name in ("search", "read")
         )
@@ -299,7 +301,10 @@ class AgentRAGToolkit(BaseToolkit):
         }
         search = SearchTool(name=search_name, read_name=read_name, **{**shared, **self.search_settings})
         read = ReadTool(name=read_name, search_name=search_name, **{**shared, **self.read_settings})
-        return [mark_retrieval(search, "search"), mark_retrieval(read, "read"), *self.others]
+        return [
+            *(mark_retrieval(tool, "search") for tool in (search, *self.searchers)),
+            *(mark_retrieval(tool, "read") for tool in (read, *self.readers)),
+        ]
 
 
 def _has_evidence(hit: Hit) -> bool:

@@ -39,6 +39,7 @@ HOMES = {
     "rjieba": ("analysis/",),
     "sentence_transformers": ("embedding", "search/rerank"),
     "sqlalchemy": ("connectors/sql", "connectors/memory/"),
+    "sqlglot": ("connectors/sql",),
     "sqlite3": ("index/",),
     "Stemmer": ("analysis/",),
     "tantivy": ("index/keyword.py",),

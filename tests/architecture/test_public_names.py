@@ -24,7 +24,9 @@ PROMISED = [
     "HybridRetriever",
     "HybridTranslator",
     "HybridVectorStore",
+    "ReadOnlyDatabase",
     "ReadTool",
+    "SQLTool",
     "SearchTool",
     "SourceDocument",
 ]

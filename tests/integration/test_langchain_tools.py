@@ -11,6 +11,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import ToolMessage
+from langchain_core.tools import tool as langchain_tool
 
 from langchain_agentrag import AgentRAGToolkit, DualIndexer, HashingEmbeddings, ReadTool, SearchTool
 
@@ -327,3 +328,19 @@ def test_long_answers_are_cut_and_say_so(indexer):
     message = call(SearchTool(indexer=indexer, max_chars=600), query="主轴温度 step reading", k=20)
     assert len(message.content) < 1100
     assert "left out for length" in message.content
+
+
+def test_the_users_own_tools_are_handed_out_and_marked_beside_ours(indexer):
+    @langchain_tool
+    def web_search(query: str) -> str:
+        """Search the web."""
+        return query
+
+    @langchain_tool
+    def read_url(url: str) -> str:
+        """Open a page."""
+        return url
+
+    toolkit = AgentRAGToolkit(indexer=indexer, searchers=[web_search], readers=[read_url])
+    marks = [(one.name, one.metadata["agentrag"]) for one in toolkit.get_tools()]
+    assert marks == [("search", "search"), ("web_search", "search"), ("read", "read"), ("read_url", "read")]
