@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from langchain_agentrag.errors import NotAStoreError, StoreError, StoreMismatchError
+from langchain_agentrag.index.journal import JournalEntry, journal_entry
+from langchain_agentrag.index.schema import FORMAT, SCHEMA
 
 logger = logging.getLogger(__name__)
-
-FORMAT = 1
-"""Version of the schema below; a newer one is refused, an older one is migrated on open."""
 
 _BUSY_SECONDS = 30.0
 _PRAGMAS = (
@@ -33,59 +32,6 @@ _PRAGMAS = (
     "mmap_size=1073741824",
 )
 _MANY = 500  # bound parameters per statement, well below SQLite's limit
-
-_SCHEMA = """
-CREATE TABLE manifest(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE partitions(
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner TEXT UNIQUE,                      -- NULL: shared
-    name TEXT NOT NULL UNIQUE,              -- of the keyword folder; an index that is made anew gets a new name
-    collection TEXT UNIQUE,                 -- of the Chroma collection; NULL: Chroma does not hold the partition
-    generation INTEGER NOT NULL DEFAULT 0,  -- grows with every commit that touches the partition
-    removals INTEGER NOT NULL DEFAULT 0,    -- rows that ever died
-    documents INTEGER NOT NULL DEFAULT 0,
-    chunks INTEGER NOT NULL DEFAULT 0,
-    tokens TEXT NOT NULL DEFAULT '[]'       -- total length of each analysed field
-);
-CREATE TABLE documents(
-    id INTEGER PRIMARY KEY AUTOINCREMENT,   -- also the document order, kept when a document is replaced
-    partition INTEGER NOT NULL REFERENCES partitions(id),
-    doc_id TEXT NOT NULL,
-    text TEXT,                              -- NULL: the only chunk is the whole text
-    metadata TEXT NOT NULL,
-    signature BLOB NOT NULL,                -- of everything that was given; equal means unchanged
-    source TEXT, item TEXT,                 -- connector and its key, or NULL
-    UNIQUE(partition, doc_id)
-);
-CREATE INDEX documents_item ON documents(source, item);
-CREATE TABLE chunks(
-    row INTEGER PRIMARY KEY,                -- id in both legs, never reused
-    partition INTEGER NOT NULL,
-    document INTEGER NOT NULL REFERENCES documents(id),
-    ordinal INTEGER NOT NULL,
-    start INTEGER NOT NULL, stop INTEGER NOT NULL,
-    text TEXT NOT NULL, context TEXT NOT NULL, locator TEXT NOT NULL,
-    hash BLOB NOT NULL,                     -- of what the model embedded
-    terms TEXT NOT NULL, lengths TEXT NOT NULL
-);
-CREATE UNIQUE INDEX chunks_address ON chunks(document, ordinal);
-CREATE INDEX chunks_partition ON chunks(partition, row);
-CREATE INDEX chunks_hash ON chunks(partition, hash);
-CREATE TABLE vectors(row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-CREATE TABLE embedding_cache(
-    partition INTEGER NOT NULL, hash BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY(partition, hash)
-);
-CREATE TABLE items(source TEXT NOT NULL, item TEXT NOT NULL, version TEXT, PRIMARY KEY(source, item)) WITHOUT ROWID;
-CREATE TABLE journal(
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    partition INTEGER NOT NULL,
-    state TEXT NOT NULL,                    -- see JournalEntry
-    first INTEGER NOT NULL, last INTEGER NOT NULL,
-    dead TEXT NOT NULL DEFAULT '[]'
-);
-CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO counters VALUES ('row', 1), ('chroma', 0);
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +69,6 @@ class PartitionRow:
 _PARTITION = "id, owner, name, collection, generation, removals, documents, chunks, tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """Work that was begun and is not finished.
-
-    Attributes:
-        id: Key in the journal.
-        partition: Partition it concerns.
-        state: "writing": `rows` may be in the legs and are not live. "cleaning": `payload` lists dead rows that may
-            still be in the legs. "dropping": `payload` names a keyword folder and a collection that belong to no
-            partition. "purging": terms of deleted rows may still be in the partition's keyword index.
-        rows: Rows reserved for a write.
-        payload: See `state`; None when it cannot be read.
-    """
-
-    id: int
-    partition: int
-    state: str
-    rows: range
-    payload: Any
-
-
 class Catalog:
     """Connections to the catalog and its schema; statements about partitions, the manifest and the journal.
 
@@ -167,20 +92,24 @@ class Catalog:
 
     def connection(self) -> sqlite3.Connection:
         """This thread's connection."""
-        connection: _Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = sqlite3.connect(
-                self._path,
-                timeout=_BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-                factory=_Connection,
-            )
-            for pragma in _PRAGMAS:
-                connection.execute(f"PRAGMA {pragma}")
-            self._local.connection = connection
-            with self._guard:
-                self._open.add(connection)
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None:
+            held = _Held(self._connect())
+            self._local.held = held
+        return held.connection
+
+    def _connect(self) -> _Connection:
+        connection = sqlite3.connect(
+            self._path,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=_Connection,
+        )
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        with self._guard:
+            self._open.add(connection)
         return connection
 
     @contextlib.contextmanager
@@ -316,7 +245,7 @@ class Catalog:
         found = self.connection().execute(
             "SELECT id, partition, state, first, last, dead FROM journal ORDER BY id"
         )
-        return [_journal_entry(*values) for values in found]
+        return [journal_entry(*values) for values in found]
 
     def announce(self, partition: int, state: str, payload: object) -> int:
         """Note work that is about to begin; the entry's id."""
@@ -375,7 +304,7 @@ class Catalog:
         connection.execute("BEGIN IMMEDIATE")
         # another process may have made it while this one waited
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
-            for statement in _SCHEMA.split(";\n"):
+            for statement in SCHEMA.split(";\n"):
                 if statement.strip():
                     connection.execute(statement)
             connection.execute("INSERT INTO manifest VALUES ('format', ?)", (json.dumps(FORMAT),))
@@ -383,11 +312,21 @@ class Catalog:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that can be referenced weakly, and closes itself when its thread is gone."""
+    """A connection that can be referenced weakly."""
+
+
+class _Held:
+    """A thread's hold on its connection: when the thread ends, the connection is closed.
+
+    Left to itself it would wait for the garbage collector, because a connection refers to itself.
+    """
+
+    def __init__(self, connection: _Connection) -> None:
+        self.connection = connection
 
     def __del__(self) -> None:
         with contextlib.suppress(sqlite3.Error):
-            self.close()
+            self.connection.close()
 
 
 def _partition(row: Sequence[Any]) -> PartitionRow:
@@ -395,15 +334,6 @@ def _partition(row: Sequence[Any]) -> PartitionRow:
     return PartitionRow(
         key, owner, name, collection, generation, removals, documents, chunks, tuple(json.loads(tokens))
     )
-
-
-def _journal_entry(*values: Any) -> JournalEntry:  # noqa: ANN401
-    """A row of the journal, whatever has become of it: what cannot be read has no payload."""
-    key, partition, state, first, last, packed = values
-    try:
-        return JournalEntry(key, partition, state, range(first, last + 1), json.loads(packed))
-    except (TypeError, ValueError):
-        return JournalEntry(key, partition, "unreadable", range(0), None)
 
 
 def _cannot_open(path: Path, error: sqlite3.Error) -> StoreError:

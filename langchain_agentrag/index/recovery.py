@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from langchain_agentrag.errors import StoreError
-from langchain_agentrag.index.catalog import Catalog, JournalEntry, PartitionRow
+from langchain_agentrag.index.catalog import Catalog, PartitionRow
 from langchain_agentrag.index.faults import reach
+from langchain_agentrag.index.journal import JournalEntry
 from langchain_agentrag.index.legs import Legs, is_index_name
 from langchain_agentrag.index.protocol import Rows
 from langchain_agentrag.index.rebuild import terms_of

@@ -11,6 +11,7 @@ than the work it interrupts.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import logging
@@ -337,7 +338,8 @@ class Killer:
         pid = self._start(point, what="open")
         if not point:
             time.sleep(self.rng.uniform(0.2, 1.0))
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it had nothing left to do
+                os.kill(pid, signal.SIGKILL)
         killed = self._end(pid, patience=60, may_end=True)
         return self._judge(f"recovery, {point or 'random'}" if killed else "random")
 
