@@ -142,7 +142,7 @@ def relative_scores(
     """
     best = max(keyword.values(), default=0.0)
     return _scale(dict(vector), _extremes, tied=1.0), {
-        name: score / best for name, score in keyword.items() if best > 0
+        name: score / best if best > 0 else 0.0 for name, score in keyword.items()
     }
 
 
