@@ -16,12 +16,12 @@ import numpy as np
 
 from langchain_agentrag import Analyzer, BaseConnector, Chunking, SourceDocument
 from langchain_agentrag.analysis import FIELDS, Terms
-from langchain_agentrag.bm25 import FieldStats, reachable_maximum, score
+from langchain_agentrag.bm25 import FieldStats, idf, reachable_maximum, score
 from langchain_agentrag.chunking import chunk_document
 from langchain_agentrag.connectors.base import Gap, SourceItem
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.filters import match
-from langchain_agentrag.fusion import calibrate_bm25, calibrate_cosine, check_weights, fuse
+from langchain_agentrag.fusion import adaptive_weights, calibrate_bm25, calibrate_cosine, check_weights, fuse
 from langchain_agentrag.index.batch import embedding_text
 from langchain_agentrag.index.exact import cosines
 from langchain_agentrag.metadata import normalise
@@ -158,6 +158,21 @@ class ReferenceStore:
 
     # -- writing: a dict keeps the place of a key that is replaced, and gives a new place to one that comes back ------
 
+    def put_all(self, documents: Sequence[SourceDocument]) -> None:
+        """One call: of several documents with one address the last counts, at the place of the first with a text."""
+        final: dict[tuple[str | None, str], SourceDocument] = {}
+        blank: dict[tuple[str | None, str], SourceDocument] = {}
+        for document in documents:
+            address = (document.agent_id, document.doc_id)
+            if self._chunks(document):
+                final[address] = document
+                blank.pop(address, None)
+            else:
+                final.pop(address, None)
+                blank[address] = document
+        for document in (*final.values(), *blank.values()):
+            self.put(document)
+
     def put(self, document: SourceDocument) -> None:
         address = (document.agent_id, document.doc_id)
         chunks = self._chunks(document)
@@ -219,25 +234,29 @@ class ReferenceStore:
         where: object,
         mode: str,
         fusion: str,
-        weights: tuple[float, float],
+        weights: tuple[float, float] | None,
     ) -> list[Hit]:
-        weights = check_weights(weights)
+        share = None if weights is None and fusion == "adaptive" else check_weights(weights or (0.5, 0.5))
         if says_nothing(query):
             return []
         visible = [row for doc in self.visible(agent) for row in self._rows[doc.agent_id, doc.doc_id]]
         kept = [row for row in visible if match(where, filter_view(row.document, row.chunk))]
-        words = (
-            _Leg()
-            if mode == "vector" or (mode == "hybrid" and not weights[1])
-            else self._words(query, visible, kept)
-        )
-        near = (
-            _Leg() if mode == "keyword" or (mode == "hybrid" and not weights[0]) else self._near(query, kept)
-        )
-        if mode == "hybrid":
-            fused = fuse(fusion, [near.ranking(fusion), words.ranking(fusion)], weights)  # type: ignore[arg-type]
-        else:
+        asked = share or (1.0, 1.0)
+        if mode != "hybrid":
+            asked = (1.0, 0.0) if mode == "vector" else (0.0, 1.0)
+        near = self._near(query, kept) if asked[0] else _Leg()
+        words = self._words(query, visible, kept) if asked[1] else _Leg()
+        share = share or adaptive_weights(near.order(), words.order(), self._strength(visible, words))
+        if mode != "hybrid":
             fused = (near if mode == "vector" else words).score
+        elif fusion == "adaptive":
+            level = share[0] * max(near.score.values(), default=0.0) + share[1] * max(
+                words.score.values(), default=0.0
+            )
+            legs = [list(near.raw.items()), list(words.raw.items())]
+            fused = {place: level * score for place, score in fuse("adaptive", legs, share).items()}
+        else:
+            fused = fuse(fusion, [near.ranking(), words.ranking()], share)  # type: ignore[arg-type]
         best = sorted(fused, key=lambda place: (-fused[place], -near.raw.get(place, -1.0), place))[:k]
         return [
             self._hit(
@@ -246,12 +265,16 @@ class ReferenceStore:
                 near.evidence(place),
                 words.evidence(place),
                 query,
-                mode,
-                fusion,
-                weights,
+                fusion if mode == "hybrid" else mode,
+                share,
             )
             for place in best
         ]
+
+    def _strength(self, visible: list[Row], words: _Leg) -> float:
+        """Best keyword score in units of one plain word that a single visible chunk holds."""
+        unit = self._analyzer.word_weight * idf(len(visible), 1)
+        return max(words.raw.values(), default=0.0) / unit if unit and words.raw else 0.0
 
     def _words(self, text: str, visible: list[Row], kept: list[Row]) -> _Leg:
         query = self._analyzer.analyze_query(text)
@@ -281,7 +304,14 @@ class ReferenceStore:
         return leg
 
     def _hit(
-        self, row: Row, fused: float, near: Any, words: Any, query: str, mode: str, fusion: str, weights: Any
+        self,
+        row: Row,
+        fused: float,
+        near: Any,
+        words: Any,
+        query: str,
+        rule: str,
+        weights: Any,
     ) -> Hit:
         chunk, document = row.chunk, row.document
         asked = self._analyzer.analyze_query(query)
@@ -294,7 +324,7 @@ class ReferenceStore:
             keyword=words,
             matched=tuple(dict.fromkeys(chunk.text[start:stop] for start, stop in spans)),
             highlights=tuple(spans),
-            fusion=fusion if mode == "hybrid" else mode,
+            fusion=rule,
             weights=weights,
         )
         return Hit(
@@ -321,7 +351,7 @@ class _Leg:
     def order(self) -> list[int]:
         return sorted(self.raw, key=lambda place: (-self.raw[place], place))
 
-    def ranking(self, fusion: str) -> list[tuple[int, float]]:
+    def ranking(self) -> list[tuple[int, float]]:
         return [(place, self.score[place]) for place in self.order()]
 
     def evidence(self, place: int) -> LegEvidence | None:
@@ -344,15 +374,17 @@ def filter_view(document: SourceDocument, chunk: Chunk | None = None) -> dict[st
 def reference_fusion(
     name: str, rankings: list[list[tuple[str, float]]], weights: tuple[float, float]
 ) -> dict[str, float]:
-    """The four rules from their formulas, for short lists without odd numbers."""
+    """The rules from their formulas, for short lists without odd numbers."""
     shares = [weight / sum(weights) for weight in weights]
     fused: dict[str, float] = {}
-    for share, ranking in zip(shares, rankings, strict=True):
+    for leg, (share, ranking) in enumerate(zip(shares, rankings, strict=True)):
         if not share:
             continue
         scores = [value for _, value in ranking]
         for rank, (candidate, value) in enumerate(ranking, 1):
-            fused[candidate] = fused.get(candidate, 0.0) + share * _own_scale(name, value, rank, scores)
+            fused[candidate] = fused.get(candidate, 0.0) + share * _own_scale(
+                "of the best" if name == "adaptive" and leg else name, value, rank, scores
+            )
     return fused
 
 
@@ -361,9 +393,11 @@ def _own_scale(name: str, value: float, rank: int, scores: list[float]) -> float
         return value
     if name == "rrf":
         return 61 / (60 + rank)
+    if name == "of the best":
+        return value / max(scores) if max(scores) else 0.0
     if len(set(scores)) == 1:
-        return 1.0 if name == "relative" else 0.5
-    if name == "relative":
+        return 0.5 if name == "dbsf" else 1.0
+    if name in {"relative", "adaptive"}:
         return (value - min(scores)) / (max(scores) - min(scores))
     spread = 3 * statistics.stdev(scores)
     return min(max((value - statistics.mean(scores) + spread) / (2 * spread), 0.0), 1.0)

@@ -71,7 +71,7 @@ def look(world: World) -> None:
             for mode in ("hybrid", "keyword", "vector"):
                 turn += 1
                 where = _FILTERS[turn % len(_FILTERS)]
-                fusion = ("convex", "rrf", "dbsf", "relative")[turn // 4 % 4]
+                fusion = ("adaptive", "convex", "rrf", "dbsf", "relative")[turn // 4 % 5]
                 world.search(agent, query, (1, 3, 50)[turn % 3], mode=mode, fusion=fusion, where=where)
         for fusion, weights in (("convex", (1.0, 0.0)), ("convex", (0.2, 0.8)), ("rrf", (0.9, 0.1))):
             world.search(

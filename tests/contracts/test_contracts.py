@@ -114,7 +114,7 @@ class Rule:
         return fuse(self.name, rankings, weights)
 
 
-@pytest.mark.parametrize("name", ["convex", "rrf", "dbsf", "relative"])
+@pytest.mark.parametrize("name", ["adaptive", "convex", "rrf", "dbsf", "relative"])
 class TestFusionRules(FusionContract):
     @pytest.fixture
     def rule(self, name):

@@ -78,8 +78,7 @@ class World:
         unknown = self.model.unknown_texts(owned)
         before = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
         report = self._face(agent).index_documents(documents)
-        for document in owned:
-            self.model.put(document)
+        self.model.put_all(owned)
         after = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
         assert report.added == len(after - before), report
         assert report.deleted == len(before - after), report
@@ -115,8 +114,8 @@ class World:
         k: int = 5,
         *,
         mode: str = "hybrid",
-        fusion: str = "convex",
-        weights: tuple[float, float] = (0.5, 0.5),
+        fusion: str = "adaptive",
+        weights: tuple[float, float] | None = None,
         where: object = None,
     ) -> list[Hit]:
         """Search, and compare with the model and with a store of nothing but what the agent may see."""
@@ -173,6 +172,7 @@ class World:
         assert found.agents == len({doc.agent_id for doc in seen} - {None})
         if agent is not None:
             assert found.bytes_on_disk == 0
+            assert (found.model is None) is (found.dimension is None) is (not seen)
 
     def verify(self) -> None:
         report = self.indexer.verify()

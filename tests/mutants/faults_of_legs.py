@@ -252,7 +252,7 @@ def _() -> Any:
 
 @fault("the legs are exchanged in fusion")
 def _() -> Any:
-    return around(searcher, "_fuse", lambda original, request, near, words: original(request, words, near))
+    return around(searcher, "_fuse", lambda original, *given: original(*given[:-2], given[-1], given[-2]))
 
 
 @fault("scores are not calibrated")

@@ -77,6 +77,6 @@ def unharmed() -> dict[str, Kill]:
         "filter": partial(_filter_kill, right_leaf, right_node),
         **{
             f"fusion {name}": partial(_fusion_kill, name, partial(reference_fusion, name))
-            for name in ("convex", "rrf", "dbsf", "relative")
+            for name in ("adaptive", "convex", "rrf", "dbsf", "relative")
         },
     }

@@ -79,7 +79,9 @@ def compared(old: DualIndexer, new: DualIndexer, dice: random.Random, queries: i
         query = " ".join(dice.choices(VOCABULARY, k=dice.choice([1, 2, 4, 8, 20])))
         for mode in ("keyword", "vector", "hybrid"):
             for where in (None, {"n": 3}):
-                ours, theirs = (store.search(query, 10, mode=mode, filter=where) for store in (old, new))
+                ours, theirs = (
+                    store.search(query, 10, mode=mode, filter=where, fusion="convex") for store in (old, new)
+                )
                 first, second = (
                     {(hit.doc_id, hit.chunk_id): hit for hit in found} for found in (ours, theirs)
                 )

@@ -44,7 +44,7 @@ plain_metadata = st.dictionaries(st.sampled_from(["type", "n", "tags", "a.b", "o
 queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join) | st.sampled_from(
     ["same line", "", "的", "。！", "量子纠缠", "*", "words:alpha"]
 )
-weights = st.sampled_from([(0.5, 0.5), (0.7, 0.3), (1.0, 0.0), (0.0, 1.0)])
+weights = st.sampled_from([None, (0.5, 0.5), (0.7, 0.3), (1.0, 0.0), (0.0, 1.0)])
 
 
 def hostile(agents: list[str]) -> st.SearchStrategy[object]:
@@ -166,7 +166,7 @@ class Agents(RuleBasedStateMachine):
         self.probe()
 
     @rule(data=st.data(), query=queries, k=st.sampled_from([1, 2, 5, 100]), share=weights)
-    def search(self, data: st.DataObject, query: str, k: int, share: tuple[float, float]) -> None:
+    def search(self, data: st.DataObject, query: str, k: int, share: tuple[float, float] | None) -> None:
         where = data.draw(st.none() | hostile(self.agents))
         for agent in [None, *self.agents]:
             mode, fusion = data.draw(st.sampled_from(MODES)), data.draw(st.sampled_from(FUSIONS))
