@@ -183,11 +183,11 @@ def _coordinates(hit: Hit) -> str:
 
 
 def _source(metadata: Mapping[str, Any], doc_id: str) -> str | None:
-    """Where a document comes from, by the first of the usual keys; None for its id with the machine's path before."""
+    """Where a document comes from, by the first of the usual keys; None for a path, of which the id tells enough."""
     for key in ("source", "url", "path", "file", "title"):
         value = metadata.get(key)
         if isinstance(value, str) and value:
-            return None if value.endswith(doc_id) and PurePath(value).is_absolute() else value
+            return None if value == doc_id or PurePath(value).is_absolute() else value
     return None
 
 

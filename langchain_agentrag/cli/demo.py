@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from langchain_agentrag.records import Hit
 
 
+_STEP_CHARACTERS = 200  # of what a tool answered
+
+
 def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, object]:
     """Run the demo and draw it, unless quiet.
 
@@ -82,10 +85,21 @@ def _opening(folder: Path, embeddings: str) -> RenderableType:
 def _scene_view(number: int, scene: story.Scene) -> RenderableType:
     parts: list[RenderableType] = [Text(""), Rule(Text(f"{number}. {scene.title}", "bold"), align="left")]
     parts += [_question_view(question) for question in scene.questions]
+    parts += [_step_view(call, answer) for call, answer in scene.steps]
     if scene.report is not None:
         parts.append(Padding(report_view(scene.report), (0, 0, 0, 2)))
     parts.append(_verdict(scene))
     return Group(*parts)
+
+
+def _step_view(call: str, answer: str) -> RenderableType:
+    """One step of an agent: what it called, and the beginning of what came back."""
+    if call in {"question", "answer"}:
+        return Padding(Text.assemble((f"{call}: ", "cyan"), (answer, "bold")), (0, 0, 0, 2))
+    lines = [line for line in answer.splitlines()[1:] if line.strip()]
+    shown = " ".join(line.strip() for line in lines)
+    came_back = Text(shown[:_STEP_CHARACTERS] + ("…" if len(shown) > _STEP_CHARACTERS else ""), "dim")
+    return Group(Padding(Text(f"→ {call}", "blue"), (0, 0, 0, 2)), Padding(came_back, (0, 0, 0, 6)))
 
 
 def _verdict(scene: story.Scene) -> Text:

@@ -59,6 +59,7 @@ class Scene:
         holds: Whether it was so; None when these embeddings cannot show it.
         report: What a write did, if the scene wrote.
         questions: What was asked, if it asked.
+        steps: What an agent did, if one was at work: (call, what came back).
     """
 
     title: str
@@ -66,6 +67,7 @@ class Scene:
     holds: bool | None
     report: SyncReport | None = None
     questions: tuple[Question, ...] = ()
+    steps: tuple[tuple[str, str], ...] = ()
 
 
 PARAPHRASES = (
@@ -125,6 +127,7 @@ def other_scenes(
     yield _paraphrases(indexer, has_meaning=has_meaning)
     yield _exact_code(indexer, has_meaning=has_meaning)
     yield _private_note(indexer)
+    yield _two_hops(indexer)
     yield _again(indexer, connector, folder)
     yield _edit(indexer, connector, folder)
 
@@ -173,6 +176,14 @@ def _private_note(indexer: DualIndexer) -> Scene:
     claim = "Lina finds her note; Otto does not, nor does a caller without a name."
     held = lina.rank == 1 and otto.rank is None and nobody.rank is None
     return Scene("A private note", claim, held, report, (lina, otto, nobody))
+
+
+def _two_hops(indexer: DualIndexer) -> Scene:
+    from langchain_agentrag.demo.trajectory import QUESTION, two_hops
+
+    steps, held = two_hops(indexer)
+    claim = "An agent with the tools `search` and `read` needs two hops, and cites what it read."
+    return Scene("An agent at work", claim, held, steps=(("question", QUESTION), *steps))
 
 
 def _again(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) -> Scene:

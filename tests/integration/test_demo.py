@@ -29,7 +29,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, story.Scene]:
 class TestWithTheModel:
     def test_every_claim_is_shown_and_holds(self, scenes: dict[str, story.Scene]):
         assert {title: scene.holds for title, scene in scenes.items()} == dict.fromkeys(scenes, True)
-        assert len(scenes) == 6
+        assert len(scenes) == 7
 
     def test_every_file_of_every_format_is_indexed(self, scenes: dict[str, story.Scene], tmp_path: Path):
         files = [path for path in story.unpack(tmp_path / "files").rglob("*") if path.is_file()]
@@ -68,6 +68,15 @@ class TestWithTheModel:
             assert other.hits, "the others search a store that is not empty"
             assert not any("7741" in hit.text or hit.agent_id for hit in other.hits)
 
+    def test_the_agent_searches_reads_and_cites_twice(self, scenes: dict[str, story.Scene]):
+        calls = [call.partition("(")[0] for call, _ in scenes["An agent at work"].steps]
+        assert calls == ["question", "search", "read", "search", "read", "answer"]
+        answers = [answer for _, answer in scenes["An agent at work"].steps]
+        assert "八毫米的快插接头" in answers[2]
+        assert "cabinet B2" in answers[4]
+        assert "交接班记录.txt]" in answers[5]
+        assert "spare_parts.csv]" in answers[5]
+
     def test_a_second_run_does_nothing(self, scenes: dict[str, story.Scene]):
         report = scenes["Running again"].report
         assert report.unchanged == scenes["Real files"].report.added
@@ -94,4 +103,4 @@ def test_hashed_embeddings_do_not_pretend_to_know_meaning(tmp_path: Path):
     assert scenes["Other words than the answer's"].holds is None
     others = {title: scene.holds for title, scene in scenes.items() if scene.holds is not None}
     assert others == dict.fromkeys(others, True)
-    assert len(others) == 5
+    assert len(others) == 6
