@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import datetime as dt
 import gc
+import pickle
 import warnings
 from pathlib import Path
 
@@ -323,3 +325,12 @@ def test_from_texts_needs_no_folder_and_leaves_none_behind(tmp_path):
     with DualIndexer(tmp_path / "kept", "hash") as again:
         assert "1" in ids(HybridVectorStore(again, agent_id="lina").similarity_search("apple"))
         assert HybridVectorStore(again).similarity_search("apple") == []
+
+
+def test_copies_share_the_store_and_pickles_say_what_to_do(store):
+    store.add_documents(FRUIT)
+    assert copy.deepcopy(store).similarity_search("apple") == store.similarity_search("apple")
+    for one in (store, store.as_retriever()):
+        assert "pie" not in repr(one)
+        with pytest.raises(TypeError, match="open it again"):
+            pickle.dumps(one)
