@@ -121,14 +121,19 @@ def _damaged(data: bytes, draw: st.DataObject) -> bytes:
 
 def _remade(data: bytes, draw: st.DataObject) -> bytes:
     """A sound archive around one damaged or missing member."""
+    with zipfile.ZipFile(io.BytesIO(data)) as source:
+        victim = draw.draw(st.sampled_from(sorted(source.namelist())))
+        gone = draw.draw(st.booleans(), label="gone")
+        return remade(data, victim, None if gone else _damaged(source.read(victim), draw))
+
+
+def remade(data: bytes, victim: str, content: bytes | None) -> bytes:
+    """The archive with another content of one member, or without it."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(buffer, "w") as target:
-        names = sorted(source.namelist())
-        victim = draw.draw(st.sampled_from(names))
-        gone = draw.draw(st.booleans(), label="gone")
-        for name in names:
+        for name in source.namelist():
             if name != victim:
                 target.writestr(name, source.read(name))
-            elif not gone:
-                target.writestr(name, _damaged(source.read(name), draw))
+            elif content is not None:
+                target.writestr(name, content)
     return buffer.getvalue()

@@ -5,9 +5,11 @@ Bounded by the Hypothesis profile; a failure prints the seed to repeat it with (
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
+import zipfile
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -22,7 +24,7 @@ from langchain_agentrag.errors import AgentRagError, FilterError, InvalidDocumen
 from langchain_agentrag.filters import match, parse
 from langchain_agentrag.metadata import decode, encode, normalise
 from langchain_agentrag.records import Section
-from tests.properties.foreign import WRITTEN, mutated
+from tests.properties.foreign import WRITTEN, mutated, remade
 
 PROOF = os.environ.get("HYPOTHESIS_PROFILE") == "proof"
 fuzz = settings(
@@ -273,6 +275,15 @@ def _read(kind: str, data: bytes) -> None:
 
 
 SUFFIX = {"markdown": "md", "text": "txt", "code": "py", "config": "toml", "notebook": "ipynb"}
+
+
+@pytest.mark.parametrize("kind", ["docx", "pptx", "xlsx"])
+def test_an_office_file_with_an_empty_or_missing_member_is_read_or_refused(kind):
+    """Found by the fuzzing above: an empty [Content_Types].xml made lxml's own error escape."""
+    for name in zipfile.ZipFile(io.BytesIO(WRITTEN[kind])).namelist():
+        _read(kind, remade(WRITTEN[kind], name, b""))
+        _read(kind, remade(WRITTEN[kind], name, None))
+        _read(kind, remade(WRITTEN[kind], name, b"<a/>"))
 
 
 @pytest.mark.parametrize("kind", sorted(WRITTEN))

@@ -11,6 +11,7 @@ from langchain_agentrag.connectors.base import NotIndexableError
 from langchain_agentrag.connectors.files import html, pdf, slides, structured, tables, text, word
 from langchain_agentrag.connectors.files.archives import gunzip
 from langchain_agentrag.connectors.files.content import Content
+from langchain_agentrag.errors import AgentRagError, UnreadableSourceError
 
 Reader = Callable[[bytes], Content]
 
@@ -102,4 +103,10 @@ def read(name: str, data: bytes, max_bytes: int) -> tuple[str, Content]:
             raise NotIndexableError(reason)
         return read(inner, gunzip(data, max_bytes), max_bytes)
     found = format_of(name, data[:64])
-    return found, _READERS[found](data)
+    try:
+        return found, _READERS[found](data)
+    except AgentRagError:
+        raise
+    except Exception as error:  # the libraries pass on whatever their parsers raise, some of it late
+        msg = f"damaged {found} file: {type(error).__name__}: {error}"
+        raise UnreadableSourceError(msg) from error
