@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, field_validator
 from langchain_agentrag.errors import InvalidQueryError, ScopeError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.llama_index.retriever import NO_EVIDENCE
+from langchain_agentrag.llama_index.retriever import has_evidence
 from langchain_agentrag.records import Hit, SourceDocument
 from langchain_agentrag.scope import check_agent_id
 
@@ -112,9 +112,8 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
             self.k if self.half_life is None else self.k * _DEEPER,
             agent_id=self.agent_id,
             filter=condition,
-            score_threshold=NO_EVIDENCE,
         )
-        return _written(self._chosen(hits), self.max_chars)
+        return _written(self._chosen(list(filter(has_evidence, hits))), self.max_chars)
 
     def _condition(self, session: object, since: object, until: object) -> Filter:
         parts = [Condition("agent_id", "$eq", self.agent_id), Condition("type", "$in", list(_KINDS))]

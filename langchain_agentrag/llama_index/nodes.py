@@ -7,7 +7,7 @@ back as a `TextNode` with the chunk's exact offsets and its document as source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.schema import (
@@ -33,6 +33,23 @@ EXPLANATION = "agentrag"
 
 NODE = "_llama_index"
 """Metadata key under which the engine keeps what a node is besides text and metadata."""
+
+BOOKKEEPING = frozenset(
+    {
+        "agent_id",
+        "doc_id",
+        "chunk_id",
+        "source",
+        "source_id",
+        "type",
+        "format",
+        "encoding",
+        "size",
+        "mtime",
+        "line",
+    }
+)
+"""Metadata of connectors that says nothing to a reader of the passage: it reaches no prompt and no embedding."""
 
 _OWN = {"id_", "embedding", "metadata", "text"}
 
@@ -123,12 +140,22 @@ def from_passage(passage: Passage) -> BaseNode:
         passage.text,
         (passage.start, passage.end),
         {**passage.locator, **passage.metadata},
-        list(passage.locator),
+        passage.locator,
+        BOOKKEEPING,
     )
 
 
-def from_hit(hit: Hit, *, explain: bool, degraded: Sequence[str] = ()) -> NodeWithScore:
-    """A hit as a scored node, with the reasons for it under `EXPLANATION` where they are wanted."""
+def from_hit(
+    hit: Hit, *, explain: bool, degraded: Sequence[str] = (), hidden: Collection[str] = BOOKKEEPING
+) -> NodeWithScore:
+    """A hit as a scored node, with the reasons for it under `EXPLANATION` where they are wanted.
+
+    Args:
+        hit: The hit.
+        explain: Whether the reasons are wanted.
+        degraded: Legs that failed in the search.
+        hidden: Metadata keys of chunks that reach no prompt and no embedding; a node has lists of its own.
+    """
     metadata = dict(hit.metadata)
     shell = metadata.pop(NODE, None)
     if hit.whole and isinstance(shell, Mapping):
@@ -137,7 +164,7 @@ def from_hit(hit: Hit, *, explain: bool, degraded: Sequence[str] = ()) -> NodeWi
         kind = FoundTextNode if explain else TextNode
         span = (hit.start, hit.end)
         both = {**hit.locator, **metadata}
-        node = _chunk(kind, hit.reference, hit.doc_id, hit.text, span, both, list(hit.locator))
+        node = _chunk(kind, hit.reference, hit.doc_id, hit.text, span, both, hit.locator, hidden)
     if explain:
         node.metadata[EXPLANATION] = _told(hit, degraded)
         node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, EXPLANATION]
@@ -172,14 +199,17 @@ def _chunk(
     text: str,
     span: tuple[int, int],
     metadata: dict[str, Any],
-    places: list[str],
+    places: Collection[str],
+    hidden: Collection[str],
 ) -> TextNode:
+    silent = [key for key in metadata if key in hidden]
     return kind(
         id_=node_id,
         text=text,
         metadata=metadata,
         start_char_idx=span[0],
         end_char_idx=span[1],
-        excluded_embed_metadata_keys=places,
+        excluded_llm_metadata_keys=silent,
+        excluded_embed_metadata_keys=list(dict.fromkeys([*silent, *places])),
         relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc_id)},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self, cast
 
 import numpy as np
@@ -15,16 +15,13 @@ from langchain_agentrag.errors import EmbeddingError, ScopeError
 from langchain_agentrag.filters import conjoin
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
-from langchain_agentrag.llama_index.nodes import from_hit
-from langchain_agentrag.records import Hits
+from langchain_agentrag.llama_index.nodes import BOOKKEEPING, from_hit
+from langchain_agentrag.records import Hit, Hits
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.search.request import SearchOptions, check_option_names, check_request
 
 OPTIONS = tuple(name for name in SearchOptions.__annotations__ if name not in {"filter", "vector"})
 """Options of the engine that the faces take by keyword."""
-
-NO_EVIDENCE = 1e-6
-"""A hit with a lower score has neither a matched word nor more likeness to the query than unrelated text."""
 
 
 class HybridRetriever(BaseRetriever):
@@ -41,13 +38,15 @@ class HybridRetriever(BaseRetriever):
         agent_id: On whose behalf.
         filters: Filter that every call obeys: `MetadataFilters`, or one of our language.
         explain: Whether nodes tell why they were found.
+        hidden_metadata_keys: Metadata of connectors that reaches no prompt and no embedding: path, size, encoding … by
+            default. Nodes that came from LlamaIndex have such lists of their own.
         callback_manager: As of any retriever.
         object_map: As of any retriever.
         objects: As of any retriever.
         verbose: As of any retriever.
         options: Options of the engine: mode ("hybrid", "vector", "keyword"), weights, fusion, fetch_k, score_threshold,
-            max_per_document, diversity, reranker. Unless score_threshold=0 is said, nodes without any evidence are left
-            out: no matched word, and no more likeness than unrelated texts have.
+            max_per_document, diversity, reranker. Unless a score_threshold is given, 0 included, nodes without any
+            evidence are left out: no matched word, and no more likeness than unrelated texts have.
 
     Raises:
         InvalidQueryError: an option makes no sense, or there is no such option.
@@ -63,6 +62,7 @@ class HybridRetriever(BaseRetriever):
         agent_id: str | None = None,
         filters: Filters = None,
         explain: bool = True,
+        hidden_metadata_keys: Collection[str] = BOOKKEEPING,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
@@ -73,7 +73,7 @@ class HybridRetriever(BaseRetriever):
         check_request("", similarity_top_k, agent_id=agent_id, options=options)
         self._indexer, self._k = indexer, similarity_top_k
         self._agent, self._bound = check_agent_id(agent_id), parse_filters(filters)
-        self._explain, self._options = explain, {"score_threshold": NO_EVIDENCE, **options}
+        self._explain, self._hidden, self._options = explain, hidden_metadata_keys, options
         super().__init__(callback_manager, object_map, objects, verbose)
 
     def __repr__(self) -> str:
@@ -117,6 +117,7 @@ class HybridRetriever(BaseRetriever):
             "agent_id": self._agent,
             "filters": self._bound,
             "explain": self._explain,
+            "hidden_metadata_keys": self._hidden,
             "callback_manager": self.callback_manager,
             "object_map": self.object_map,
             "verbose": self._verbose,
@@ -149,7 +150,16 @@ class HybridRetriever(BaseRetriever):
         return embedding_of(self._indexer, query.custom_embedding_strs)
 
     def _nodes(self, hits: Hits) -> list[NodeWithScore]:
-        return [from_hit(hit, explain=self._explain, degraded=hits.degraded) for hit in hits]
+        kept = hits if self._options.get("score_threshold") is not None else filter(has_evidence, hits)
+        return [
+            from_hit(hit, explain=self._explain, degraded=hits.degraded, hidden=self._hidden) for hit in kept
+        ]
+
+
+def has_evidence(hit: Hit) -> bool:
+    """Whether a word matched, or the meaning is nearer than that of unrelated texts."""
+    legs = (hit.explanation.vector, hit.explanation.keyword)
+    return any(leg is not None and leg.score > 0 for leg in legs)
 
 
 def embedding_of(indexer: DualIndexer, texts: Sequence[str] | None) -> list[float] | None:

@@ -132,7 +132,7 @@ class TestWithAnLLM:
         response = AgentQueryEngine.from_args(retriever, llm).query(QUESTION)
         assert str(response) == "检查部件 7 [1]。"
         [prompt] = llm.asked
-        assert "[1] line:" in prompt
+        assert "[1] title: 手册\n\n第" in prompt
         assert QUESTION in prompt
         assert "agentrag" not in prompt
         assert "score" not in prompt

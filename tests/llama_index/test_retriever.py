@@ -20,6 +20,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from langchain_agentrag import Chunking, DualIndexer, SourceDocument
 from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError
 from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore
+from langchain_agentrag.llama_index.retriever import has_evidence
 from langchain_agentrag.llama_index.testing.checks import watched
 from tests.fakes import FailingEmbeddings, RecordingEmbeddings
 
@@ -47,7 +48,7 @@ def filled(indexer):
 )
 def test_nodes_are_the_engines_hits(filled, query, first):
     found = HybridRetriever(filled, 3).retrieve(query)
-    hits = [hit for hit in filled.search(query, 3) if hit.score >= 1e-6]
+    hits = [hit for hit in filled.search(query, 3) if has_evidence(hit)]
     assert [(one.node_id, one.text, one.score) for one in found] == [
         (hit.reference, hit.text, hit.score) for hit in hits
     ]
@@ -83,6 +84,17 @@ def test_the_explanation_reaches_no_prompt_and_no_embedding(filled):
     assert "agentrag" not in bare.metadata
     assert bare.node.hash == one.node.hash
     assert bare.node.class_name() == one.node.class_name() == "TextNode"
+
+
+def test_bookkeeping_of_connectors_reaches_no_prompt(indexer):
+    metadata = {"title": "报警", "source": "/srv/报警.md", "encoding": "gb18030", "size": 3, "page": 7}
+    indexer.index_documents([SourceDocument("d", "E1102：清洁滤网。", metadata)])
+    [one] = HybridRetriever(indexer).retrieve("E1102")
+    assert one.node.get_content(MetadataMode.LLM) == "title: 报警\npage: 7\n\nE1102：清洁滤网。"
+    assert one.metadata["source"] == "/srv/报警.md"
+    [all_of_it] = HybridRetriever(indexer, hidden_metadata_keys=["page"]).with_filters({}).retrieve("E1102")
+    assert "source: /srv/报警.md" in all_of_it.node.get_content(MetadataMode.LLM)
+    assert "page" not in all_of_it.node.get_content(MetadataMode.LLM)
 
 
 def test_a_found_node_survives_serialisation(filled):
@@ -268,7 +280,7 @@ def test_objects_behind_index_nodes_are_entered(indexer):
 
 def test_a_cutoff_keeps_true_hits(filled):
     found = HybridRetriever(filled, 3).retrieve(TEXTS["alarm"])
-    kept = SimilarityPostprocessor(similarity_cutoff=0.5).postprocess_nodes(found)
+    kept = SimilarityPostprocessor(similarity_cutoff=0.3).postprocess_nodes(found)
     assert [one.node_id for one in kept] == ["alarm"]
 
 

@@ -80,7 +80,7 @@ class TestTheToolItself:
         assert output.raw_output.response.source_nodes == list(output.raw_output)
         assert output.raw_input == {"query": "E1102"}
         assert output.tool_name == "search"
-        assert "[2] line: 1\n\nE1102：主轴过热" in output.content
+        assert "[2] E1102：主轴过热" in output.content
         assert not output.is_error
 
     def test_it_is_called_by_position_too(self, retriever):
