@@ -117,10 +117,6 @@ def test_wrong_settings_are_refused_when_the_retriever_is_made(indexer, wrong):
         HybridRetriever(indexer=indexer, **wrong)
 
 
-def test_a_number_as_text_is_understood(indexer):
-    assert HybridRetriever(indexer=indexer, k="2").k == 2
-
-
 @pytest.mark.parametrize(
     "wrong", [{"k": 0}, {"k": "many"}, {"score_threshold": 7}, {"lambda_mult": 3}, {"search_type": "x"}]
 )
