@@ -82,4 +82,16 @@ CLAIMS = {
         "otto sees lina's note: False",
         "nobody: memory_search",
     ),
+    "03_llamaindex": (
+        "exact: True",
+        "bookkeeping in the prompt: False",
+        "files/office/canteen.json",
+        "['pump-en']",
+        "lina sees lina's note: True",
+        "otto sees lina's note: False",
+        "nobody sees lina's note: False",
+        "shift-1 [2026-03-02 09:00 user]",
+        "shift-2 [2026-03-09 09:00 user]",
+        "→ search E1102 处理方法",
+    ),
 }
