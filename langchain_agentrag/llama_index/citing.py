@@ -56,17 +56,26 @@ def citations(response: RESPONSE_TYPE, answer: str | None = None) -> list[Citati
     return [_citation(number, sources[number - 1]) for number in numbers or range(1, len(sources) + 1)]
 
 
-def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-    """Copies for a prompt, each text with its number before it; the nodes are not changed."""
-    return [
-        NodeWithScore(
-            node=TextNode(
-                id_=found.node_id, text=f"[{number}] {found.get_content(metadata_mode=MetadataMode.LLM)}"
-            ),
-            score=found.score,
-        )
-        for number, found in enumerate(nodes, start=1)
-    ]
+def numbered(nodes: Sequence[NodeWithScore], *, with_source: bool = False) -> list[NodeWithScore]:
+    """Copies to be shown, each text with its number before it; the nodes are not changed.
+
+    Args:
+        nodes: The nodes.
+        with_source: Whether the number is followed by a line with source and score.
+    """
+    shown = []
+    for number, found in enumerate(nodes, start=1):
+        line = f"{_source(found)} (score {found.get_score():.2f})\n" if with_source else ""
+        text = f"[{number}] {line}{found.get_content(metadata_mode=MetadataMode.LLM)}"
+        shown.append(NodeWithScore(node=TextNode(id_=found.node_id, text=text), score=found.score))
+    return shown
+
+
+def _source(found: NodeWithScore) -> str:
+    """Where a passage stands: its link, else its document."""
+    links = (found.metadata.get(key) for key in ("url", "source"))
+    link = next((value for value in links if isinstance(value, str) and "://" in value), None)
+    return f"source: {link or found.node.ref_doc_id or found.node_id}"
 
 
 def _citation(number: int, found: NodeWithScore) -> Citation:

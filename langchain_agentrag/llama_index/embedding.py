@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import PrivateAttr
@@ -24,6 +24,11 @@ class StoreEmbedding(BaseEmbedding):
             **{"model_name": indexer.model_name or "agentrag", "embed_batch_size": 256, **fields}
         )
         self._indexer = indexer
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            "A StoreEmbedding holds an open store and cannot be pickled: pass the store's path and open it there."
+        )
 
     @classmethod
     def class_name(cls) -> str:

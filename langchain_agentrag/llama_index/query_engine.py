@@ -37,9 +37,9 @@ CITING_PROMPT = PromptTemplate(
 class AgentQueryEngine(RetrieverQueryEngine):
     """A `RetrieverQueryEngine` that cites, and that needs an LLM only for what an LLM is needed for.
 
-    Without an LLM the answer is the numbered passages themselves. With one, passages are numbered in the prompt so that
-    the answer can name them; `citations(response)` resolves the numbers to exact spans. `source_nodes` are the nodes as
-    they were retrieved.
+    Without an LLM the answer is the numbered passages themselves, with source and score. With one, passages are
+    numbered in the prompt so that the answer can name them. `citations(response)` resolves the numbers to exact spans;
+    `source_nodes` are the nodes as they were retrieved.
 
     Args:
         retriever: Where passages come from; bind the agent there.
@@ -165,7 +165,9 @@ class AgentQueryEngine(RetrieverQueryEngine):
     def _shown(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
         # pictures of a multimodal synthesizer would not survive the numbering
         plain = getattr(self._response_synthesizer, "_multimodal", False)
-        return nodes if plain or not self._cite else numbered(nodes)
+        if plain or not self._cite:
+            return nodes
+        return numbered(nodes, with_source=isinstance(self._response_synthesizer, CitedPassages))
 
 
 class CitedPassages(BaseSynthesizer):

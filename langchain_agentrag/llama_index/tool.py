@@ -23,6 +23,8 @@ LONGEST_DESCRIPTION = 1024
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _CONTEXT = "ctx"
+_LEAST = 200
+_CUT = "\n… (cut here: ask for less at a time. 内容过长，已截断，请缩小范围再检索。)"
 _DESCRIPTION = (
     "Search the documents available to you by meaning and by exact words (codes, names, error messages), in English "
     "and Chinese. Returns numbered passages. Ask one thing at a time; search again with what you have learnt. "
@@ -54,9 +56,11 @@ class SourceNodes(list[NodeWithScore]):
 class AgentQueryEngineTool(QueryEngineTool):
     """A `QueryEngineTool` whose engine is bound to an agent at each call; see `as_query_engine_tool`."""
 
-    def __init__(self, engine: BaseQueryEngine, metadata: ToolMetadata, agent: Agent = None) -> None:
+    def __init__(
+        self, engine: BaseQueryEngine, metadata: ToolMetadata, max_chars: int, agent: Agent = None
+    ) -> None:
         QueryEngineTool.__init__(self, engine, metadata, resolve_input_errors=False)
-        self._agent = agent
+        self._agent, self._max_chars = agent, max_chars
 
     @property
     def query_engine(self) -> BaseQueryEngine:
@@ -83,7 +87,7 @@ class AgentQueryEngineTool(QueryEngineTool):
     def _output(self, query: str, response: RESPONSE_TYPE) -> ToolOutput:
         return ToolOutput(
             tool_name=self.metadata.get_name(),
-            content=str(response),
+            content=_shortened(str(response), self._max_chars),
             raw_input={"query": query},
             raw_output=SourceNodes(response),
         )
@@ -99,8 +103,8 @@ class WorkflowQueryEngineTool(AgentQueryEngineTool, FunctionTool):  # type: igno
     ctx_param_name = _CONTEXT
     partial_params: dict[str, Any] = {}  # noqa: RUF012  LlamaIndex's own attribute
 
-    def __init__(self, engine: BaseQueryEngine, metadata: ToolMetadata) -> None:
-        AgentQueryEngineTool.__init__(self, _bindable(engine), metadata)
+    def __init__(self, engine: BaseQueryEngine, metadata: ToolMetadata, max_chars: int) -> None:
+        AgentQueryEngineTool.__init__(self, _bindable(engine), metadata, max_chars)
 
     @property
     def query_engine(self) -> BaseQueryEngine:
@@ -152,6 +156,7 @@ def as_query_engine_tool(
     description: str = _DESCRIPTION,
     agent_id: Agent = None,
     from_workflow: bool = False,
+    max_chars: int = 6_000,
     return_direct: bool = False,
 ) -> AgentQueryEngineTool:
     """A query engine, or a retriever on its own, as a tool for agents, routers and sub-question engines.
@@ -166,6 +171,7 @@ def as_query_engine_tool(
         agent_id: The agent, or a function that names it at each call (from a request, say); None keeps what the
             source is bound to.
         from_workflow: Whether the agent is the `AgentWorkflow`'s current one, by name.
+        max_chars: Longest content; the nodes are whole in any case.
         return_direct: Whether the tool's answer ends the run.
 
     Raises:
@@ -183,19 +189,21 @@ def as_query_engine_tool(
             f"{LONGEST_DESCRIPTION}, more is refused by model providers."
         )
     engine = AgentQueryEngine.from_args(source) if isinstance(source, BaseRetriever) else source
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < _LEAST:
+        raise UsageError(f"max_chars={max_chars!r} must be a whole number >= {_LEAST}.")
     metadata = ToolMetadata(description, name, SearchInput, return_direct)
     if from_workflow:
         if agent_id is not None:
             raise ScopeError(
                 "agent_id=… and from_workflow=True were both given: a bound agent is no default for the workflow's."
             )
-        return WorkflowQueryEngineTool(engine, metadata)
+        return WorkflowQueryEngineTool(engine, metadata, max_chars)
     if agent_id is not None and not callable(agent_id):
         engine = _bindable(engine).for_agent(agent_id)
         agent_id = None
     if agent_id is not None:
         _bindable(engine)
-    return AgentQueryEngineTool(engine, metadata, agent_id)
+    return AgentQueryEngineTool(engine, metadata, max_chars, agent_id)
 
 
 def _bindable(engine: BaseQueryEngine) -> AgentQueryEngine:
@@ -218,6 +226,10 @@ def _query_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
             f"The tool takes one argument, `query`, not {unknown}. On whose behalf it searches cannot be chosen."
         )
     return _text(query)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 
 def _text(query: object) -> str:

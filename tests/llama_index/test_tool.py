@@ -80,7 +80,7 @@ class TestTheToolItself:
         assert output.raw_output.response.source_nodes == list(output.raw_output)
         assert output.raw_input == {"query": "E1102"}
         assert output.tool_name == "search"
-        assert "[2] E1102：主轴过热" in output.content
+        assert re.search(r"\[2\] source: 处理 \(score 0\.\d\d\)\nE1102：主轴过热", output.content)
         assert not output.is_error
 
     def test_it_is_called_by_position_too(self, retriever):
@@ -102,6 +102,23 @@ class TestTheToolItself:
     def test_anything_else_is_refused(self, retriever, args, kwargs):
         with pytest.raises(InvalidQueryError):
             as_query_engine_tool(retriever).call(*args, **kwargs)
+
+    def test_the_model_sees_number_source_and_score_and_no_more_than_it_can_take(self, indexer):
+        """FlowiseAI/Flowise#3256: the link is in the metadata only."""
+        link = "https://example.org/报价.pdf"
+        indexer.index_documents(
+            [SourceDocument("价", "今年的报价 quotation " + "明细 " * 900, {"source": link, "page": 3})]
+        )
+        output = as_query_engine_tool(HybridRetriever(indexer), max_chars=500).call("报价")
+        assert isinstance(output.content, str)
+        assert re.match(rf"\[1\] source: {link} \(score 0\.\d\d\)\npage: 3\n", output.content)
+        assert len(output.content) == 500
+        assert "已截断" in output.content
+        assert output.raw_output[0].metadata["source"] == link
+        assert len(output.raw_output[0].text) > 500
+        for wrong in (0, 199, "500", True):
+            with pytest.raises(UsageError, match="max_chars"):
+                as_query_engine_tool(HybridRetriever(indexer), max_chars=wrong)
 
     @pytest.mark.parametrize("name", ["检索", "", "a b", "x" * 65, "a.b"])
     def test_a_name_that_providers_would_change_is_an_error(self, retriever, name):
