@@ -102,8 +102,12 @@ class ChromaFolder:
         session = self._current() or self._open()
         if last != session.token:
             self._catalog.set_counter("chroma", session.token)
-        with self._used(session):
-            yield session
+        try:
+            with self._used(session):
+                yield session
+        except BaseException:
+            self.close()  # after an error such as a full disk, the next call to the same client may never return
+            raise
 
     def freshen(self) -> None:
         """Let go of a client that cannot see what others have written since; the caller holds the write lock."""

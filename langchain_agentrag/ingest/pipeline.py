@@ -232,8 +232,11 @@ class Pipeline:
             return self._store.write(batch)
         except BaseException:
             # the model's work is paid for: the next attempt shall find it
+            paid: dict[str | None, dict[bytes, Vectors]] = defaultdict(dict)
             for put in batch.puts:
-                self._store.remember_vectors(put.document.agent_id, {p.hash: p.vector for p in put.chunks})
+                paid[put.document.agent_id].update((part.hash, part.vector) for part in put.chunks)
+            for owner, vectors in paid.items():
+                self._store.remember_vectors(owner, vectors)
             raise
 
     def _wait(self) -> None:

@@ -174,7 +174,12 @@ def _plan(rng: random.Random, model: Model, first: int) -> list[dict]:
         call("delete", None, old[50:] or list(fresh)[:50]),
     ]
     rng.shuffle(calls)
-    return [*calls, call(rng.choice(["forget", "forget", "rebuild", "reset"]), AGENT)]
+    last = call(rng.choice(["forget", "forget", "rebuild", "reset"]), AGENT)
+    point = os.environ.get("AGENTRAG_FAULT", "")
+    for what, start in (("forget", "forget"), ("rebuild", "rebuild"), ("reset", "chroma-reset")):
+        if point.startswith(start):  # do not write for long before the point is reached
+            return [*calls[:2], call(what, AGENT)]
+    return [*calls, last]
 
 
 def zygote() -> None:
