@@ -98,7 +98,9 @@ def to_document(node: BaseNode) -> SourceDocument:
     """
     if not isinstance(node, BaseNode):
         raise InvalidDocumentError(f"Cannot store a {type(node).__name__}: pass LlamaIndex nodes.")
-    metadata = {key: value for key, value in node.metadata.items() if key not in {EXPLANATION, NODE}}
+    told = _is_told(node.metadata.get(EXPLANATION))
+    dropped = {NODE, EXPLANATION} if told else {NODE}
+    metadata = {key: value for key, value in node.metadata.items() if key not in dropped}
     try:
         shell = node.model_dump(mode="json", exclude=_OWN, exclude_defaults=True)
     except ValueError as error:
@@ -106,7 +108,7 @@ def to_document(node: BaseNode) -> SourceDocument:
     for name in _OWN:
         shell.pop(name, None)
     for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys"):
-        kept = [key for key in getattr(node, name) if key != EXPLANATION]
+        kept = [key for key in getattr(node, name) if not told or key != EXPLANATION]
         shell.pop(name, None)
         if kept:
             shell[name] = kept
@@ -177,6 +179,11 @@ def _told(hit: Hit, degraded: Sequence[str]) -> dict[str, Any]:
     place = {"doc_id": hit.doc_id, "chunk_id": hit.chunk_id, "start": hit.start, "end": hit.end}
     told = {**place, "agent_id": hit.agent_id, **explanation(hit)}
     return {**told, "degraded": list(degraded)} if degraded else told
+
+
+def _is_told(value: object) -> bool:
+    """Whether a value is an explanation of ours, not a user's own metadata under the same key."""
+    return isinstance(value, dict) and {"doc_id", "chunk_id", "fusion"} <= value.keys()
 
 
 def _node(

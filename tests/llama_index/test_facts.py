@@ -8,12 +8,13 @@ import sys
 
 import pytest
 from langchain_core.documents import Document as LangChainDocument
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import VectorMemoryBlock
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import QueryFusionRetriever
-from llama_index.core.schema import Document, TextNode
+from llama_index.core.schema import Document, NodeWithScore, TextNode
 from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.tools import FunctionTool, RetrieverTool
 from llama_index.core.vector_stores.types import (
@@ -22,9 +23,10 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryMode,
 )
+from llama_index.retrievers.bm25 import BM25Retriever
 
-from langchain_agentrag import DualIndexer
-from langchain_agentrag.errors import InvalidQueryError
+from langchain_agentrag import Analyzer, DualIndexer
+from langchain_agentrag.errors import InvalidQueryError, StoreMismatchError
 from langchain_agentrag.llama_index import (
     AgentQueryEngine,
     HybridMemoryBlock,
@@ -32,6 +34,7 @@ from langchain_agentrag.llama_index import (
     HybridVectorStore,
     as_query_engine_tool,
 )
+from langchain_agentrag.llama_index.testing.checks import watched
 from tests.llama_index import upstream
 
 SECRETS = [
@@ -97,6 +100,44 @@ class TestChineseScoresNothing:
         found = HybridRetriever(indexer, 3, mode="keyword").retrieve(query)
         assert found[0].text == "离心泵的维护周期"
         assert found[0].score > 0.1
+
+
+class TestTheAnalyzerIsLost:
+    """Section 2.1: what BM25Retriever was built with is not what it has after a restart."""
+
+    LINES = ("离心泵的维护周期", "阀门泄漏的检查")
+
+    def test_upstream_forgets_it(self, tmp_path):
+        nodes = [TextNode(text=line) for line in self.LINES]
+        each_character = {"token_pattern": r"[\u4e00-\u9fff]", "skip_stemming": True}
+        built = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=1, **each_character)
+        assert built.retrieve("离心泵")[0].score > 0.5
+        built.persist(str(tmp_path))
+        assert BM25Retriever.from_persist_dir(str(tmp_path)).retrieve("离心泵")[0].score == 0.0
+
+    def test_ours_keeps_it_or_says_so(self, tmp_path):
+        special = Analyzer(user_words=["离心泵的维护"])
+        found = []
+        for _ in range(2):
+            with DualIndexer(tmp_path / "s", "hash", analyzer=special) as indexer:
+                indexer.index_documents(self.LINES)
+                found.append([(one.text, one.score) for one in HybridRetriever(indexer).retrieve("离心泵")])
+        assert found[0] == found[1] != []
+        with pytest.raises(StoreMismatchError, match="analyzer"):
+            DualIndexer(tmp_path / "s", "hash")
+
+
+class Sleeping(BaseRetriever):
+    """A retriever without an async method of its own, as BM25Retriever is one."""
+
+    def _retrieve(self, query_bundle):
+        return [NodeWithScore(node=TextNode(text="x"), score=1.0)]
+
+
+def test_upstreams_default_blocks_the_loop_and_ours_does_not(indexer):
+    indexer.index_documents(["报警 E1102：清洁滤网。"])
+    assert asyncio.run(watched(lambda: Sleeping().aretrieve("x")))[1] == 0
+    assert asyncio.run(watched(lambda: HybridRetriever(indexer).aretrieve("E1102")))[1] > 0
 
 
 class TestTheBridgeToLangChainIsBroken:

@@ -112,6 +112,14 @@ def test_a_found_node_can_be_stored_again(indexer):
     assert store.get_nodes(["text"]) == NODES[:1]
 
 
+def test_a_users_own_metadata_of_that_name_is_kept(store):
+    node = TextNode(
+        id_="n", text="x", metadata={"agentrag": "版本 2"}, excluded_llm_metadata_keys=["agentrag"]
+    )
+    store.add([node])
+    assert store.get_nodes(["n"]) == [node]
+
+
 def test_embeddings_that_nodes_and_queries_bring_are_used(tmp_path):
     model = RecordingEmbeddings(dim=4)
     with DualIndexer(tmp_path / "s", model) as indexer:
