@@ -24,7 +24,8 @@ from tests.contracts.connector import START, ConnectorContract
 from tests.contracts.filter_form import DOCUMENTS, FilterContract, matching
 from tests.contracts.fusion_rule import FusionContract
 from tests.contracts.keyword_leg import KeywordLegContract
-from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors, reference_fusion
+from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors
+from tests.contracts.reference_fusion import reference_fusion
 from tests.contracts.vector_leg import VectorLegContract
 from tests.contracts.world import fresh_folder
 

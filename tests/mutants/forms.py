@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from langchain_agentrag import Analyzer
-from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors, reference_fusion
+from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors
+from tests.contracts.reference_fusion import reference_fusion
 from tests.mutants import suites, wrong_legs, wrong_sources
 from tests.mutants.wrong_rules import FILTERS, FUSIONS, WrongRule, evaluated, right_leaf, right_node
 from tests.mutants.wrong_sources import MutantSource

@@ -10,7 +10,7 @@ from typing import Any
 from langchain_agentrag.filters import And, Condition, Filter, Not, Or, lookup, parse
 from langchain_agentrag.metadata import normalise
 from tests.contracts.filter_form import DOCUMENTS
-from tests.contracts.reference import reference_fusion
+from tests.contracts.reference_fusion import reference_fusion
 
 # -- filters ----------------------------------------------------------------------------------------------------------
 
