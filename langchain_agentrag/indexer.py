@@ -234,11 +234,12 @@ class DualIndexer:
             agent_id: Owner; None deletes shared documents only.
 
         Raises:
-            UsageError: neither ids nor a filter were given: "everything" must be said with `forget_agent`.
+            UsageError: neither ids nor a filter that looks at a key were given: "everything" must be said with
+                `forget_agent`.
         """
         owner, condition = check_agent_id(agent_id), filters.parse(filter)
         named = as_doc_ids(doc_ids)
-        if named is None and condition is None:
+        if named is None and not filters.keys(condition):  # such as {}, or {"$and": []}
             raise UsageError(
                 "delete() needs doc_ids or a filter that keeps something out: an empty one would delete everything. "
                 "To remove all of an agent's documents use forget_agent(agent_id)."

@@ -742,3 +742,14 @@ def test_a_read_only_folder_is_a_clear_error_and_stays_as_it_is(tmp_path: Path):
     finally:
         for path in folders:
             path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "nothing", [{}, {"filter": {}}, {"filter": {"$and": []}}, {"filter": {"$not": {"$or": []}}}]
+)
+def test_a_deletion_that_names_nothing_is_refused_and_deletes_nothing(tmp_path: Path, nothing):
+    with DualIndexer(tmp_path / "store", "hash", chroma="large") as indexer:
+        indexer.index_documents(["共享的一篇", "a shared one"])
+        with pytest.raises(UsageError, match="forget_agent"):
+            indexer.delete(**nothing)
+        assert indexer.stats().documents == 2
