@@ -234,8 +234,7 @@ class DualIndexer:
             agent_id: Owner; None deletes shared documents only.
 
         Raises:
-            UsageError: neither ids nor a filter that looks at a key were given: "everything" must be said with
-                `forget_agent`.
+            UsageError: neither ids nor a filter that looks at a key: "everything" is said with `forget_agent`.
         """
         owner, condition = check_agent_id(agent_id), filters.parse(filter)
         named = as_doc_ids(doc_ids)
