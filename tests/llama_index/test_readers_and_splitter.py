@@ -66,6 +66,11 @@ class TestSplitter:
     def test_sentences_of_both_languages(self):
         assert chinese_sentence_splitter(TALK) == SENTENCES
 
+    def test_complete_lines_are_sentences_and_wrapped_ones_are_not(self):
+        assert chinese_sentence_splitter("报警代码\n\n停机\n处理") == ["报警代码\n\n", "停机\n", "处理"]
+        wrapped = "The pump was repaired in March after the seal had been\nfound to leak."
+        assert chinese_sentence_splitter(wrapped) == [wrapped]
+
     @given(st.text(alphabet=st.sampled_from('甲乙。！？…；，\n .!?a1"”’)】')) | st.text())
     def test_the_pieces_are_the_text(self, text):
         pieces = chinese_sentence_splitter(text)

@@ -162,6 +162,11 @@ class TestOnWhoseBehalf:
         assert word in found[0].text
         assert {one.metadata["agentrag"]["agent_id"] for one in found} == {None, agent}
 
+    @pytest.mark.parametrize("agent", ["甲", "乙"])
+    async def test_async_is_on_the_same_behalf_and_under_the_same_filter(self, mine, agent):
+        for retriever in (mine, mine.for_agent(agent), mine.for_agent(agent).with_filters({"kind": "note"})):
+            assert await retriever.aretrieve("私密笔记 alpha") == retriever.retrieve("私密笔记 alpha")
+
     @pytest.mark.parametrize("agent", ["甲 ", "*", "丙", "甲%"])
     def test_other_names_see_nothing_of_it(self, mine, agent):
         assert "note" not in {one.node_id for one in mine.for_agent(agent).retrieve("私密笔记")}

@@ -256,6 +256,15 @@ class TestOnWhoseBehalf:
             }
             assert [node.text for node in mine.get_nodes(["n"])] == [f"{agent}的 private {agent}"]
 
+    def test_async_is_on_the_same_behalf(self, both):
+        store, stores = both
+        query = VectorStoreQuery(
+            query_str="private shared 公共", similarity_top_k=9, mode=VectorStoreQueryMode.HYBRID
+        )
+        for one in (store, *stores.values()):
+            assert asyncio.run(one.aquery(query)) == one.query(query)
+            assert asyncio.run(one.aget_nodes()) == one.get_nodes()
+
     @pytest.mark.parametrize(
         "deletion",
         [
