@@ -316,4 +316,8 @@ def _adapt(weights: Weights, vector: _Leg, keyword: _Leg) -> dict[int, float]:
         for weight, leg in zip(weights, (vector, keyword), strict=True)
     )
     fused = fuse("adaptive", [list(vector.raw.items()), list(keyword.raw.items())], weights)
-    return {row: level * score for row, score in fused.items()}
+    # a place in a list is no evidence: what is no closer than unrelated text and shares no word scores 0
+    return {
+        row: level * score if vector.score.get(row) or keyword.score.get(row) else 0.0
+        for row, score in fused.items()
+    }

@@ -253,7 +253,10 @@ class ReferenceStore:
                 words.score.values(), default=0.0
             )
             legs = [list(near.raw.items()), list(words.raw.items())]
-            fused = {place: level * score for place, score in fuse("adaptive", legs, share).items()}
+            fused = {
+                place: level * score if near.score.get(place) or words.score.get(place) else 0.0
+                for place, score in fuse("adaptive", legs, share).items()
+            }
         else:
             fused = fuse(fusion, [near.ranking(), words.ranking()], share)  # type: ignore[arg-type]
         best = sorted(fused, key=lambda place: (-fused[place], -near.raw.get(place, -1.0), place))[:k]
