@@ -20,6 +20,7 @@ POINTS = (
     "promotion-filled",
     "rebuild-filled",
     "rebuild-swapped",
+    "chroma-given-up",
     "chroma-reset",
     "forget-committed",
     "forget-dropped",

@@ -189,7 +189,12 @@ class Legs:
         """
         held = [partition for partition in self._catalog.partitions() if partition.in_chroma]
         with self._catalog.transaction() as connection:
+            connection.executemany(
+                "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, 'dropping', 0, -1, ?)",
+                [(partition.id, json.dumps({"collection": partition.collection})) for partition in held],
+            )
             connection.execute("UPDATE partitions SET collection = NULL, generation = generation + 1")
+        reach("chroma-given-up")
         self.chroma.reset()
         gone = [
             entry.id

@@ -176,7 +176,7 @@ def _plan(rng: random.Random, model: Model, first: int) -> list[dict]:
     rng.shuffle(calls)
     last = call(rng.choice(["forget", "forget", "rebuild", "reset"]), AGENT)
     point = os.environ.get("AGENTRAG_FAULT", "")
-    for what, start in (("forget", "forget"), ("rebuild", "rebuild"), ("reset", "chroma-reset")):
+    for what, start in (("forget", "forget"), ("rebuild", "rebuild"), ("reset", "chroma-")):
         if point.startswith(start):  # do not write for long before the point is reached
             return [*calls[:2], call(what, AGENT)]
     return [*calls, last]

@@ -31,7 +31,9 @@ def number_of(name: str, count: int) -> int:
 
 def write(folder: Path, name: str, seconds: float) -> None:
     """Add, update and delete until the time is over; tell what was acknowledged."""
-    rng, count, live = random.Random(name), 0, {}
+    rng, count = random.Random(name), 0
+    live: dict[int, int] = {}
+    told: set[int] = set()
     with DualIndexer(folder, **OPEN) as indexer:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -40,10 +42,11 @@ def write(folder: Path, name: str, seconds: float) -> None:
             put(indexer, dict.fromkeys(fresh, 0))
             live.update(dict.fromkeys(fresh, 0))
             tell(live=fresh[-1], version=0)
-            changed = {number: live[number] + 1 for number in rng.sample(sorted(live), 20)}
+            told.add(fresh[-1])  # stays as it is: somebody is looking for it
+            changed = {number: live[number] + 1 for number in rng.sample(sorted(live.keys() - told), 20)}
             put(indexer, changed)
             live.update(changed)
-            gone = rng.sample(sorted(live), 10)
+            gone = rng.sample(sorted(live.keys() - told), 10)
             indexer.delete([str(number) for number in gone])
             for number in gone:
                 del live[number]

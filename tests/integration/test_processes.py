@@ -385,6 +385,13 @@ def open_files(part: str) -> list[str]:
     return [name for name in found if part in name]
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true within a minute"
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def no_gc() -> Iterator[None]:
     """Without the collector: what is released must not depend on it."""
@@ -406,7 +413,9 @@ def test_connections_end_with_their_threads_and_with_the_store(tmp_path: Path):
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(open_files("catalog.sqlite")) <= before + 3
+    # A thread lets go of what is its own a moment after join() returns, and SQLite keeps a file of a closed connection
+    # for the next one while others hold locks on it: as many as there were threads at the same time, not 200.
+    wait_until(lambda: len(open_files("catalog.sqlite")) <= before + 2 * 10)
     stay, leave = threading.Event(), threading.Event()
 
     def linger() -> None:
@@ -435,7 +444,4 @@ def test_stores_that_are_opened_and_closed_leave_no_file_open(tmp_path: Path):
     for _ in range(5):
         use()
     gc.collect()
-    deadline = time.monotonic() + 30  # Chroma's threads let go of its files a little later
-    while open_files(str(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert open_files(str(tmp_path)) == []
+    wait_until(lambda: not open_files(str(tmp_path)))  # Chroma's threads let go of its files a little later
