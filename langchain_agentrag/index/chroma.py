@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_READER_PATIENCE = 5.0  # seconds a search waits for a writer before it scores exactly instead
+READER_PATIENCE = 1.0
+"""Seconds a search waits for a writer before it scores exactly instead."""
+
 _MANY_GAPS = 200
 _handles = itertools.count()
 
@@ -124,7 +126,7 @@ class ChromaFolder:
         """
         session = self._current()
         if session is None or name not in session.collections:
-            with self._lock.held(patience=_READER_PATIENCE):
+            with self._lock.held(patience=READER_PATIENCE):
                 session = self._current() or self._open()
                 with self._used(session):
                     self.use(session, name)

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
-from langchain_agentrag.index.chroma import ChromaFolder
+from langchain_agentrag.index.chroma import READER_PATIENCE, ChromaFolder
 from langchain_agentrag.index.exact import PartitionCache
 from langchain_agentrag.index.faults import reach
 from langchain_agentrag.index.keyword import TantivyKeywords
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 _OPEN_PARTITIONS = 256
 _UNSEEN_LIMIT = 2_000
-_PATIENCE = 5.0  # seconds a search waits for a writer before it does without Chroma
 _NAME = re.compile(r"(shared|agent)-[0-9a-f]{32}")
 _Handle = TypeVar("_Handle")
 
@@ -110,7 +109,7 @@ class Legs:
         """
         if partition.collection is not None and self.chroma.knows(partition.collection):
             return self.raw_vectors(partition)
-        with self._lock.held(patience=_PATIENCE):
+        with self._lock.held(patience=READER_PATIENCE):
             current = self._catalog.partition(partition.owner)
             if current is None or current.collection is None:
                 raise StoreError("Chroma does not hold this partition any more: search again.")

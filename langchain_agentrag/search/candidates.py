@@ -9,7 +9,7 @@ import numpy as np
 
 from langchain_agentrag.analysis import FIELDS
 from langchain_agentrag.bm25 import FieldStats, Scorer
-from langchain_agentrag.errors import StoreError
+from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.filters import Filter
 from langchain_agentrag.index.catalog import PartitionRow
 from langchain_agentrag.index.exact import normalised, read_vectors, top_rows
@@ -106,6 +106,10 @@ def vector_rows(
         else:
             try:
                 found += _approximate(store, partition, vector, wanted, plan.fetch, allowed)
+            except (
+                StoreLockedError
+            ):  # Chroma cannot be opened while somebody writes; this is slower, not worse
+                found += cache.nearest(partition, vector, wanted, condition)
             except StoreError as error:
                 logger.warning("scoring %d vectors exactly instead: %s", len(allowed), error)
                 troubles.append(f"scored exactly, the approximate index failed ({error})")
