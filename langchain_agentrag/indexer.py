@@ -43,8 +43,7 @@ Tell = Callable[[Progress], None]
 class DualIndexer:
     """A store in one folder: index documents, search them in both legs, keep agents apart.
 
-    Whoever holds a `DualIndexer` administers the store: it can write, delete and forget for any agent. Hand an agent
-    a view of its own, `for_agent(agent_id)`, or a retriever bound to it.
+    Whoever holds it administers the store, for any agent; hand an agent `for_agent(agent_id)`, or a bound retriever.
 
     Args:
         path: Folder of the store; made when absent.
@@ -54,8 +53,7 @@ class DualIndexer:
         analyzer: Words of the keyword leg; another one than the store was built with is an error.
         reanalyze: Accept another analyzer, analysing everything again (no text is embedded again).
         exact_limit: Largest partition scored exactly instead of by HNSW.
-        chroma: Which partitions Chroma holds: shared and large ones ("auto"), every one ("always"), large ones
-            ("large").
+        chroma: Which partitions Chroma holds: those above exact_limit ("auto"), or every one ("always").
         lock_timeout: Seconds a write waits for another process.
         embed_timeout: Seconds a query may take to embed before the search goes on without the vector leg.
 
@@ -197,13 +195,15 @@ class DualIndexer:
             on_progress: Called as documents are done.
 
         Raises:
-            InvalidDocumentError: a document cannot be stored; batches before it are stored, the message says which.
+            InvalidDocumentError: a document cannot be stored; the message says which, batches before it are stored.
             EmbeddingError: the model failed; batches before are stored, and what was embedded is kept.
         """
         ready = as_source_documents(documents, check_agent_id(agent_id))
-        total = len(documents) if isinstance(documents, Sequence) else None
-        with self._pipeline(on_progress, total) as pipeline:
-            for document, vector in with_vectors(ready, vectors, lambda: self.embedder, split=split):
+        with self._pipeline(
+            on_progress, len(documents) if isinstance(documents, Sequence) else None
+        ) as pipeline:
+            given = with_vectors(ready, vectors, lambda: self.embedder, split=split)
+            for document, vector in pipeline.ahead(given):
                 pipeline.put(document, split=split, vector=vector)
                 pipeline.advance(document.doc_id)
         return pipeline.report

@@ -95,6 +95,26 @@ def find_document(connection: sqlite3.Connection, owner: str | None, doc_id: str
     return None if values is None else StoredDocument._make(values)
 
 
+def find_documents(
+    connection: sqlite3.Connection, owner: str | None, doc_ids: Sequence[str]
+) -> dict[str, StoredDocument]:
+    """Those of an owner's documents that are there, by id."""
+    found: dict[str, StoredDocument] = {}
+    partition = connection.execute("SELECT id FROM partitions WHERE owner IS ?", (owner,)).fetchone()
+    if partition is None:
+        return found
+    for start in range(0, len(doc_ids), 500):
+        part = doc_ids[start : start + 500]
+        marks = ",".join("?" * len(part))
+        for key, doc_id, *rest in connection.execute(
+            "SELECT id, doc_id, signature, source, item FROM documents "
+            f"WHERE partition = ? AND doc_id IN ({marks})",
+            (*partition, *part),
+        ):
+            found[doc_id] = StoredDocument(key, owner, doc_id, *rest)
+    return found
+
+
 def documents_of(
     connection: sqlite3.Connection, owner: str | None
 ) -> Iterator[tuple[StoredDocument, dict[str, Any]]]:

@@ -44,8 +44,8 @@ from langchain_agentrag.scope import Scope
 
 logger = logging.getLogger(__name__)
 
-ChromaPolicy = Literal["auto", "always", "large"]
-"""Which partitions Chroma holds: shared and large ones, every one from its first row, or large ones only."""
+ChromaPolicy = Literal["auto", "always"]
+"""Which partitions Chroma holds: those too large to be scored exactly, or every one from its first row."""
 
 _OPENING_PATIENCE = 2.0  # seconds that opening waits for a writer: whoever writes recovers as well
 
@@ -334,7 +334,7 @@ class Store:
                 logger.warning("the vector index is built at the next write: %s", error)
 
     def _belongs_in_chroma(self, partition: PartitionRow) -> bool:
-        if self._policy == "always" or (self._policy == "auto" and partition.owner is None):
+        if self._policy == "always":
             return partition.chunks > 0
         return partition.chunks > self.exact_limit
 
@@ -356,7 +356,10 @@ class Store:
         patience = _OPENING_PATIENCE if unfinished else 0.0
         with contextlib.suppress(StoreLockedError), self.lock.held(patience=patience):
             killed = bool(self.catalog.journal())
-            self.legs.heal(after_kill=killed)  # before anything loads what a kill may have torn
+            try:
+                self.legs.heal(after_kill=killed)  # before anything loads what a kill may have torn
+            except StoreError as error:  # a full disk, say: what is there can still be searched
+                logger.warning("an index could not be rebuilt yet: %s", error)
             if killed:
                 self.recovery.recover()
 

@@ -14,7 +14,13 @@ from langchain_agentrag.index.protocol import Rows, Vectors
 
 logger = logging.getLogger(__name__)
 
-HNSW = {"space": "cosine", "ef_construction": 128, "ef_search": 160, "max_neighbors": 16}
+HNSW = {
+    "space": "cosine",
+    "ef_construction": 100,
+    "ef_search": 128,
+    "max_neighbors": 16,
+    "sync_threshold": 4_000,
+}
 _PAGE = 5_000
 
 

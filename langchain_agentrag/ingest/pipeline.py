@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -29,14 +30,18 @@ from langchain_agentrag.index.batch import (
     pack_vector,
 )
 from langchain_agentrag.index.protocol import Vectors
-from langchain_agentrag.index.reading import StoredDocument, find_document, known_vectors
+from langchain_agentrag.index.reading import StoredDocument, find_document, find_documents, known_vectors
 from langchain_agentrag.index.store import Store
 from langchain_agentrag.records import Chunk, Failure, Progress, SourceDocument, SyncReport
 
 _SECONDS_PER_BATCH = 4.0  # of embedding: what a kill may cost
 _SMALLEST, _LARGEST = 32, 1024  # chunks per batch
 _WHOLE = "whole"  # stands for the chunking's fingerprint
+_LOOKED_UP = 256  # documents looked up in one query
 _EMBED_AT_ONCE = 64  # vectors that are lost at most when the model fails in the middle of a batch
+
+
+_Extra = TypeVar("_Extra")
 
 
 @dataclass(slots=True)
@@ -102,6 +107,7 @@ class Pipeline:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-writer")
         self._running: Future[Outcome] | None = None
         self._in_flight: set[tuple[str | None, str]] = set()
+        self._expected: dict[tuple[str | None, str], StoredDocument | None] = {}
         self._recent: dict[str | None, dict[bytes, Vectors]] = {}  # vectors the catalog may not hold yet
         self._done, self._started = 0, time.monotonic()
         self.report = SyncReport()
@@ -143,13 +149,15 @@ class Pipeline:
             vector: What the model makes of it, where that is known; only for a document in one piece.
         """
         address = (document.agent_id, document.doc_id)
-        known = self._known(document)
+        known = self._known(address)
         if source is not None and known is not None and known.source not in {None, source}:
             self.fail(item or document.doc_id, _taken(document.doc_id, known))
             return
         settings = self._chunking.fingerprint if split else _WHOLE
         signature = document_signature(document, settings + (_digest(vector) if vector is not None else ""))
-        pending = address in self._in_flight or address in self._pending.addresses
+        pending = any(
+            address in waiting for waiting in (self._in_flight, self._pending.drafts, self._pending.removes)
+        )
         moved = known is not None and source is not None and (known.source, known.item) != (source, item)
         if known is not None and known.signature == signature and not pending and not moved:
             self.report += SyncReport(unchanged=1)
@@ -168,8 +176,21 @@ class Pipeline:
         if self._waiting_chunks >= self._batch_size:
             self._flush()
 
+    def ahead(
+        self, pairs: Iterable[tuple[SourceDocument, _Extra]]
+    ) -> Iterator[tuple[SourceDocument, _Extra]]:
+        """The pairs again, each group of documents looked up in the store in one go.
+
+        With one query each, the thread that prepares a batch waits for the one that writes every time it asks.
+        """
+        source = iter(pairs)
+        while group := list(islice(source, _LOOKED_UP)):
+            self._expected = self._look_up([document for document, _ in group])
+            yield from group
+
     def remove(self, owner: str | None, doc_id: str) -> None:
         """Remove a document."""
+        self._expected.pop((owner, doc_id), None)
         self._pending.drafts.pop((owner, doc_id), None)
         self._pending.removes[owner, doc_id] = None
         if len(self._pending.removes) >= _LARGEST:
@@ -196,10 +217,28 @@ class Pipeline:
         self._done += 1
         self._tell(item)
 
+    def _look_up(
+        self, documents: list[SourceDocument]
+    ) -> dict[tuple[str | None, str], StoredDocument | None]:
+        wanted: dict[str | None, list[str]] = defaultdict(list)
+        for document in documents:
+            wanted[document.agent_id].append(document.doc_id)
+        connection = self._store.catalog.connection()
+        found = {owner: find_documents(connection, owner, ids) for owner, ids in wanted.items()}
+        changing = self._in_flight | self._pending.addresses  # may be written before their turn comes
+        return {
+            (owner, doc_id): found[owner].get(doc_id)
+            for owner, ids in wanted.items()
+            for doc_id in ids
+            if (owner, doc_id) not in changing
+        }
+
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def _known(self, document: SourceDocument) -> StoredDocument | None:
-        return find_document(self._store.catalog.connection(), document.agent_id, document.doc_id)
+    def _known(self, address: tuple[str | None, str]) -> StoredDocument | None:
+        if address in self._expected:
+            return self._expected.pop(address)  # once: a second document of this address meets the first
+        return find_document(self._store.catalog.connection(), *address)
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, _Pending()

@@ -177,7 +177,7 @@ class TestColumnFilters(FilterContract):
 
     @pytest.fixture
     def compiled(self, stored):
-        store = stored(chroma="large")._store
+        store = stored(chroma="auto")._store
         partition = store.catalog.partition(None)
         cache = store.cache(partition)
         rows = cache.select(partition, None).tolist()
@@ -186,7 +186,7 @@ class TestColumnFilters(FilterContract):
 
 @pytest.mark.parametrize("mode", ["keyword", "vector", "hybrid"])
 @pytest.mark.parametrize(
-    "options", [{"chroma": "large"}, {"chroma": "always", "exact_limit": 0}], ids=["exact", "hnsw"]
+    "options", [{"chroma": "auto"}, {"chroma": "always", "exact_limit": 0}], ids=["exact", "hnsw"]
 )
 class TestSearchFilters(FilterContract):
     """The filter of a search, as each leg applies it: exactly, and over approximate neighbours."""
@@ -204,7 +204,7 @@ class TestDeletionFilters(FilterContract):
 
     @pytest.fixture
     def compiled(self, stored):
-        indexer = stored(chroma="large", lock_timeout=29.0)  # a store that no other suite reads
+        indexer = stored(chroma="auto", lock_timeout=29.0)  # a store that no other suite reads
 
         def select(where):
             if not keys(parse(where)):  # it looks at nothing: refused, whether it would keep all or none
@@ -273,7 +273,7 @@ class FileSource:
 class ConnectorFixtures:
     @pytest.fixture
     def indexer(self, folder):
-        with DualIndexer(folder / "store", HashingEmbeddings(8), chroma="large") as opened:
+        with DualIndexer(folder / "store", HashingEmbeddings(8), chroma="auto") as opened:
             yield opened
 
 

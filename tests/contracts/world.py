@@ -45,7 +45,7 @@ class World:
     def __init__(self, *, twins: bool = True, dim: int = 16, **options: Any) -> None:
         self.folder = fresh_folder()
         self._embeddings = HashingEmbeddings(dim)
-        self._options = {"chroma": "large", **options}
+        self._options = {"chroma": "auto", **options}
         embedder = resolve_embedder(self._embeddings)
         background, _ = background_cosine(embedder)
         self.model = ReferenceStore(embedder, background, ANALYZER, CHUNKING)

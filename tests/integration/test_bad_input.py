@@ -43,7 +43,7 @@ MODES = ("hybrid", "vector", "keyword")
 @pytest.fixture
 def store(tmp_path: Path):
     with DualIndexer(
-        tmp_path / "store", "hash", chroma="large"
+        tmp_path / "store", "hash", chroma="auto"
     ) as indexer:  # Chroma has tests of its own below
         yield indexer
 
@@ -269,7 +269,7 @@ METADATA = [
 
 
 @pytest.mark.parametrize("metadata", METADATA, ids=repr)
-@pytest.mark.parametrize("chroma", ["always", "large"])
+@pytest.mark.parametrize("chroma", ["always", "auto"])
 def test_metadata_comes_back_as_it_was_given_also_after_reopening(tmp_path: Path, metadata, chroma):
     with DualIndexer(tmp_path / "s", "hash", chroma=chroma) as indexer:
         indexer.index_documents([SourceDocument("d", "text", metadata)], "agent")
@@ -312,7 +312,7 @@ def test_one_none_among_a_hundred_documents_loses_nothing(store: DualIndexer):
 @pytest.mark.parametrize(
     "name", ["a\x00b", "\x00", "a" * 3_000, "../../etc/passwd", "客服一号", "'; DROP TABLE chunks;--", "🤖"]
 )
-@pytest.mark.parametrize("chroma", ["always", "large"])
+@pytest.mark.parametrize("chroma", ["always", "auto"])
 def test_any_text_is_an_id_of_a_document_or_an_agent(tmp_path: Path, name: str, chroma):
     with DualIndexer(tmp_path / "s", "hash", chroma=chroma) as indexer:
         indexer.index_documents([SourceDocument(name, "apple \x00 pie", {"k": name})], name)
@@ -340,7 +340,7 @@ NAMES = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "
 
 
 def test_of_one_id_twice_across_batches_in_flight_the_later_wins(tmp_path: Path):
-    with DualIndexer(tmp_path / "s", "hash", chroma="large") as indexer:
+    with DualIndexer(tmp_path / "s", "hash", chroma="auto") as indexer:
         documents = [SourceDocument(f"d{i % 40}", f"{NAMES[i // 40]} of {i % 40}") for i in range(400)]
         indexer.index_documents(documents)
         assert indexer.stats().documents == 40
@@ -682,7 +682,7 @@ def word(number: int) -> str:
     return "".join(chr(97 + byte % 26) for byte in digest)
 
 
-@pytest.mark.parametrize(("chroma", "limit"), [("always", 400_000), ("large", 300_000)])
+@pytest.mark.parametrize(("chroma", "limit"), [("always", 400_000), ("auto", 300_000)])
 def test_a_full_disk_is_an_error_and_keeps_every_acknowledged_document(
     tmp_path: Path, chroma: str, limit: int
 ):
@@ -748,7 +748,7 @@ def test_a_read_only_folder_is_a_clear_error_and_stays_as_it_is(tmp_path: Path):
     "nothing", [{}, {"filter": {}}, {"filter": {"$and": []}}, {"filter": {"$not": {"$or": []}}}]
 )
 def test_a_deletion_that_names_nothing_is_refused_and_deletes_nothing(tmp_path: Path, nothing):
-    with DualIndexer(tmp_path / "store", "hash", chroma="large") as indexer:
+    with DualIndexer(tmp_path / "store", "hash", chroma="auto") as indexer:
         indexer.index_documents(["共享的一篇", "a shared one"])
         with pytest.raises(UsageError, match="forget_agent"):
             indexer.delete(**nothing)

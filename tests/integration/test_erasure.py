@@ -86,7 +86,7 @@ def assert_gone(indexer: DualIndexer, *more: str) -> None:
             assert left == set()
 
 
-@pytest.fixture(params=["always", "large"])
+@pytest.fixture(params=["always", "auto"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> DualIndexer:
     return DualIndexer(tmp_path / "store", embeddings="hash", chroma=request.param)
 
@@ -259,7 +259,7 @@ def test_an_erasure_that_was_killed_is_finished_when_the_store_is_opened(tmp_pat
 def test_the_catalog_keeps_no_deleted_bytes_whatever_the_order_of_writes(tmp_path: Path):
     """SQLite moves cells between pages; secure_delete must hold through that."""
     rng = random.Random(3)
-    with DualIndexer(tmp_path / "store", embeddings="hash", chroma="large") as indexer:
+    with DualIndexer(tmp_path / "store", embeddings="hash", chroma="auto") as indexer:
         live: dict[str, str] = {}
         dead: set[str] = set()
         for _ in range(25):

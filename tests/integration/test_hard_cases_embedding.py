@@ -34,7 +34,7 @@ def test_a_model_gets_the_prefixes_of_its_family_and_the_store_remembers_them(
     tmp_path: Path, name, query, passage
 ):
     model = RecordingEmbeddings(name)
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.index_documents(["一段文字"])
         store.search("问题")
         assert model.texts[0] == f"{passage}一段文字"
@@ -44,7 +44,7 @@ def test_a_model_gets_the_prefixes_of_its_family_and_the_store_remembers_them(
 
 
 def test_texts_the_model_cuts_are_counted(tmp_path: Path):
-    with DualIndexer(tmp_path / "s", Windowed(), chroma="large") as store:
+    with DualIndexer(tmp_path / "s", Windowed(), chroma="auto") as store:
         head = "汉" * 300
         report = store.index_documents([head + "甲", head + "乙", "短"])
         assert report.truncated == 2
@@ -54,7 +54,7 @@ def test_texts_the_model_cuts_are_counted(tmp_path: Path):
 @pytest.mark.parametrize("bad", [None, float("nan"), 5, b"bytes"])
 def test_what_is_no_text_is_named_before_the_model_sees_it(tmp_path: Path, bad):
     model = RecordingEmbeddings()
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         with pytest.raises(InvalidDocumentError, match=f"index 1.*{type(bad).__name__}"):
             store.index_documents(["正常", bad, ""])
         store.index_documents(["正常", ""])
@@ -62,7 +62,7 @@ def test_what_is_no_text_is_named_before_the_model_sees_it(tmp_path: Path, bad):
 
 
 def test_a_model_of_another_prefix_is_another_model(tmp_path: Path):
-    with DualIndexer(tmp_path / "s", RecordingEmbeddings("bge-m3"), chroma="large") as store:
+    with DualIndexer(tmp_path / "s", RecordingEmbeddings("bge-m3"), chroma="auto") as store:
         store.index_documents(["text"])
     with pytest.raises(StoreMismatchError):
         DualIndexer(tmp_path / "s", RecordingEmbeddings("multilingual-e5-small"))
@@ -70,7 +70,7 @@ def test_a_model_of_another_prefix_is_another_model(tmp_path: Path):
 
 @pytest.mark.parametrize("caller", [None, "A ", "a", " A", "Ａ", "A\u200b", "*", "A%", "B"])
 def test_nobody_but_the_agent_itself_sees_its_memory_on_any_face(tmp_path: Path, caller):
-    with DualIndexer(tmp_path / "s", "hash", chroma="large") as store:
+    with DualIndexer(tmp_path / "s", "hash", chroma="auto") as store:
         store.index_documents([SourceDocument("secret", "the code word is swordfish", {"k": 1})], "A")
         store.index_documents([SourceDocument("open", "the code word is public", {"k": 1})])
         for mode in MODES:

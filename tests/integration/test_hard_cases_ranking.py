@@ -15,7 +15,7 @@ from tests.fakes import FailingEmbeddings, GivenVectors, RecordingEmbeddings, Sl
 
 MODES = ("hybrid", "vector", "keyword")
 FUSIONS = ("convex", "rrf", "dbsf", "relative")
-PATHS = {"exact": {"chroma": "large"}, "approximate": {"chroma": "always", "exact_limit": 0}}
+PATHS = {"exact": {"chroma": "auto"}, "approximate": {"chroma": "always", "exact_limit": 0}}
 
 
 def ids(hits) -> list[str]:
@@ -28,7 +28,7 @@ def documents(*texts: str) -> list[SourceDocument]:
 
 @pytest.fixture
 def store(tmp_path: Path):
-    with DualIndexer(tmp_path / "store", "hash", chroma="large") as indexer:
+    with DualIndexer(tmp_path / "store", "hash", chroma="auto") as indexer:
         yield indexer
 
 
@@ -97,7 +97,7 @@ def test_weights_decide_the_order_and_a_weight_of_zero_silences_its_leg(tmp_path
         "delta": [0.9, 0.3, 0],
         "alpha": [1, 0, 0],
     }
-    with DualIndexer(tmp_path / "s", GivenVectors(vectors), chroma="large") as store:
+    with DualIndexer(tmp_path / "s", GivenVectors(vectors), chroma="auto") as store:
         store.index_documents(documents("alpha alpha alpha", "alpha beta gamma", "delta"))
         assert ids(store.search("alpha", weights=(1, 0), fusion=fusion)) == ["d1", "d2", "d0"]
         assert ids(store.search("alpha", weights=(0, 1), fusion=fusion)) == ["d0", "d1"]
@@ -161,7 +161,7 @@ def test_exactly_k_come_back_when_k_exist_over_both_partitions(tmp_path: Path, o
 
 @pytest.mark.parametrize("mode", MODES)
 def test_ties_come_in_document_order_whatever_was_written_since(tmp_path: Path, mode):
-    with DualIndexer(tmp_path / "s", "hash", chroma="large") as store:
+    with DualIndexer(tmp_path / "s", "hash", chroma="auto") as store:
         for start in range(0, 100, 20):
             store.index_documents(
                 [SourceDocument(f"d{i:03}", "equal words") for i in range(start, start + 20)]
@@ -174,7 +174,7 @@ def test_ties_come_in_document_order_whatever_was_written_since(tmp_path: Path, 
 
 def test_of_passages_no_closer_than_unrelated_text_the_nearer_comes_first(tmp_path: Path):
     vectors = {"far": [0.1, 1], "near": [0.7, 0.7], "nearer": [0.8, 0.6], "query": [1, 0]}
-    with DualIndexer(tmp_path / "s", GivenVectors(vectors, [0.01, 1]), chroma="large") as store:
+    with DualIndexer(tmp_path / "s", GivenVectors(vectors, [0.01, 1]), chroma="auto") as store:
         store.index_documents(documents("far", "near", "nearer"))
         assert store._model.background() > 0.99, "the model finds everything alike"
         for mode in ("vector", "hybrid"):
@@ -194,7 +194,7 @@ def test_the_order_of_writing_changes_no_score(tmp_path: Path):
     for seed in range(3):
         given = documents(*texts)
         random.Random(seed).shuffle(given)
-        with DualIndexer(tmp_path / f"s{seed}", "hash", chroma="large") as store:
+        with DualIndexer(tmp_path / f"s{seed}", "hash", chroma="auto") as store:
             for start in range(0, len(given), 5):
                 store.index_documents(given[start : start + 5])
             results.append(
@@ -242,7 +242,7 @@ def break_keywords(store: DualIndexer, monkeypatch) -> None:
 
 def test_a_failing_model_leaves_the_keyword_leg_and_says_so(tmp_path: Path, caplog):
     model = FailingEmbeddings()
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.index_documents(documents("apple pie", "unrelated"))
         store.search("warm up")
         model.queries_fail = True
@@ -264,7 +264,7 @@ def test_a_failing_model_leaves_the_keyword_leg_and_says_so(tmp_path: Path, capl
 
 def test_a_model_too_slow_for_its_deadline_leaves_the_keyword_leg(tmp_path: Path):
     model = SlowEmbeddings()
-    with DualIndexer(tmp_path / "s", model, chroma="large", embed_timeout=0.2) as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto", embed_timeout=0.2) as store:
         store.index_documents(documents("apple pie"))
         store.search("warm up")
         model.seconds = 1.0
@@ -291,7 +291,7 @@ def test_a_failing_keyword_leg_leaves_the_vector_leg_and_says_so(store: DualInde
 @pytest.mark.parametrize("asked", ["search", "asearch", "invoke"])
 def test_when_both_legs_fail_it_is_an_error_and_not_an_empty_list(tmp_path: Path, monkeypatch, asked):
     model = FailingEmbeddings()
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.index_documents(documents("apple pie"))
         model.queries_fail = True
         break_keywords(store, monkeypatch)
@@ -309,12 +309,12 @@ def test_when_both_legs_fail_it_is_an_error_and_not_an_empty_list(tmp_path: Path
 def test_a_model_that_is_down_at_the_first_search_is_measured_when_it_is_back(tmp_path: Path):
     """Its background similarity is not assumed for good on account of one bad moment."""
     model = FailingEmbeddings(after=2)
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.index_documents(documents("apple pie", "apple"))
         assert len(store.search("apple")) == 2
         assert "background" not in store._store.catalog.manifest()
     model.after = None
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.search("apple")
         assert "background" in store._store.catalog.manifest()
 
@@ -338,7 +338,7 @@ async def test_async_search_gives_what_search_gives(store: DualIndexer):
 
 async def test_a_slow_search_does_not_block_the_event_loop(tmp_path: Path):
     model = SlowEmbeddings()
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         await store.aindex_documents(documents("apple pie"))
         await store.asearch("warm up")
         model.seconds = 0.5

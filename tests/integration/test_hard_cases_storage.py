@@ -19,7 +19,7 @@ from langchain_agentrag.errors import EmbeddingError, ScopeError, UsageError
 from tests.fakes import FailingEmbeddings, RecordingEmbeddings
 
 MODES = ("hybrid", "vector", "keyword")
-LAYOUTS = {"exact": {"chroma": "large"}, "approximate": {"chroma": "always", "exact_limit": 0}}
+LAYOUTS = {"exact": {"chroma": "auto"}, "approximate": {"chroma": "always", "exact_limit": 0}}
 
 
 @pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS.keys())
@@ -54,7 +54,7 @@ def process(code: str, *arguments: object) -> str:
 def test_unchanged_documents_embed_nothing_and_write_nothing(tmp_path: Path):
     model = RecordingEmbeddings()
     documents = [SourceDocument(f"d{i}", f"word {i}", {"n": i}) for i in range(50)]
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         assert store.index_documents(documents).added == 50
         generation = store._store.catalog.partition(None).generation
         report = store.index_documents(documents)
@@ -114,7 +114,7 @@ def test_a_repeated_paragraph_gives_chunks_of_their_own_and_one_embedding(tmp_pa
 
 def test_texts_are_embedded_once_per_owner_and_never_borrowed_across(tmp_path: Path):
     model = RecordingEmbeddings()
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.index_documents([SourceDocument(f"d{i}", "same word") for i in range(400)])
         assert embedded(model) == ["same word"], "also over batches in flight"
         store.index_documents(["same word"], "a")
@@ -126,7 +126,7 @@ def test_texts_are_embedded_once_per_owner_and_never_borrowed_across(tmp_path: P
 
 def test_text_that_was_replaced_and_comes_back_is_not_embedded_again_but_deleted_text_is(tmp_path: Path):
     model = RecordingEmbeddings()
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         for text in ("word one", "word two", "word one"):
             store.index_documents([SourceDocument("d", text)])
         assert embedded(model) == ["word one", "word two"]
@@ -150,7 +150,7 @@ def test_twelve_thousand_documents_go_in_with_one_call(tmp_path: Path):
 
 def test_a_generator_goes_in_without_a_total(tmp_path: Path):
     seen = []
-    with DualIndexer(tmp_path / "s", "hash", chroma="large") as store:
+    with DualIndexer(tmp_path / "s", "hash", chroma="auto") as store:
         store.index_documents((f"word {i}" for i in range(100)), on_progress=seen.append)
         assert store.stats().documents == 100
     assert {progress.total for progress in seen} == {None}
@@ -160,7 +160,7 @@ def test_a_generator_goes_in_without_a_total(tmp_path: Path):
 def test_a_model_that_fails_half_way_is_paid_only_for_the_rest(tmp_path: Path, where):
     documents = [SourceDocument(f"d{i}", f"word {i}", agent_id="a" if i % 3 else None) for i in range(500)]
     model = FailingEmbeddings(on="word 333") if where == "text" else FailingEmbeddings(after=300)
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         with pytest.raises(EmbeddingError, match="the model"):
             store.index_documents(documents)
         stored, paid = store.stats().documents, set(embedded(model))
@@ -201,7 +201,7 @@ AGENTS = [
 
 
 def test_any_agent_ids_are_kept_apart_exactly(tmp_path: Path):
-    with DualIndexer(tmp_path / "s", "hash", chroma="large") as store:
+    with DualIndexer(tmp_path / "s", "hash", chroma="auto") as store:
         store.index_documents([SourceDocument("d", "word for all")])
         for number, agent in enumerate(AGENTS):
             store.index_documents([SourceDocument("d", f"word of {number}")], agent)
@@ -268,7 +268,7 @@ def test_deletion_by_id_and_by_filter_stays_within_the_owner(tmp_path: Path, lay
 
 def test_reading_gives_a_chunk_with_its_neighbours_as_written(tmp_path: Path):
     text = "\n\n".join(f"## Part {i}\n\n" + f"Sentence {i} is here. " * 40 for i in range(6))
-    with DualIndexer(tmp_path / "s", "hash", chroma="large") as store:
+    with DualIndexer(tmp_path / "s", "hash", chroma="auto") as store:
         store.index_documents([SourceDocument("d", text, {"title": "T"}, kind="markdown")], "a")
         total = store.stats().chunks
         view = store.for_agent("a")
@@ -291,7 +291,7 @@ def test_reading_gives_a_chunk_with_its_neighbours_as_written(tmp_path: Path):
 def test_a_partition_that_outgrows_the_exact_limit_answers_as_before(tmp_path: Path):
     words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "theta", "iota", "kappa", "lambda"]
     texts = [f"{a} {b} {c} word" for a in words for b in words for c in words if a < b < c]
-    with DualIndexer(tmp_path / "s", "hash", chroma="large", exact_limit=len(texts)) as store:
+    with DualIndexer(tmp_path / "s", "hash", chroma="auto", exact_limit=len(texts)) as store:
         store.index_documents([SourceDocument(f"d{i}", text) for i, text in enumerate(texts)], "a")
         assert not _in_chroma(store, "a")
         before = store.search("alpha gamma zeta", 4, mode="vector", agent_id="a")

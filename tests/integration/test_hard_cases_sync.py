@@ -28,7 +28,7 @@ def model() -> RecordingEmbeddings:
 
 @pytest.fixture
 def store(tmp_path: Path, model):
-    with DualIndexer(tmp_path / "store", model, chroma="large") as indexer:
+    with DualIndexer(tmp_path / "store", model, chroma="auto") as indexer:
         yield indexer
 
 
@@ -261,13 +261,13 @@ def test_a_private_source_writes_to_its_agent_only(store: DualIndexer):
 
 def test_a_model_that_fails_stops_the_run_and_blames_no_item(tmp_path: Path):
     source = MemoryConnector({f"k{i:03}": ("1", [f"word {i}"]) for i in range(300)})
-    with DualIndexer(tmp_path / "s", FailingEmbeddings(after=100), chroma="large") as store:
+    with DualIndexer(tmp_path / "s", FailingEmbeddings(after=100), chroma="auto") as store:
         with pytest.raises(EmbeddingError, match="the model is gone"):
             store.sync(source)
         stored = store.stats().documents
         assert store.verify().problems == ()
     model = FailingEmbeddings()
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         report = store.sync(source)
         assert report.failed == ()
         assert report.added == 300 - stored
@@ -276,7 +276,7 @@ def test_a_model_that_fails_stops_the_run_and_blames_no_item(tmp_path: Path):
 
 
 def test_a_store_without_a_model_says_so_instead_of_blaming_items(tmp_path: Path):
-    with DualIndexer(tmp_path / "s", "/no/such/model/folder", chroma="large") as store:
+    with DualIndexer(tmp_path / "s", "/no/such/model/folder", chroma="auto") as store:
         with pytest.raises(EmbeddingError, match="no folder"):
             store.sync(MemoryConnector({f"k{i}": ("1", [f"word {i}"]) for i in range(40)}))
         assert store.stats().documents == 0

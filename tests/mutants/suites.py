@@ -93,7 +93,7 @@ class _Fresh(dict[str, Any]):
         if key != "indexer":
             return super().__getitem__(key)
         self._made += 1
-        return DualIndexer(self._folder / str(self._made), HashingEmbeddings(8), chroma="large")
+        return DualIndexer(self._folder / str(self._made), HashingEmbeddings(8), chroma="auto")
 
 
 def engine(patched: Callable[[], AbstractContextManager[Any]], **options: Any) -> str | None:

@@ -33,7 +33,7 @@ def test_a_store_with_a_history_answers_as_one_built_fresh(size, queries):
     dice, folder = random.Random(4), fresh_folder()
     try:
         old, new = (
-            DualIndexer(folder / name, HashingEmbeddings(64), chroma="large", analyzer=ANALYZER)
+            DualIndexer(folder / name, HashingEmbeddings(64), chroma="auto", analyzer=ANALYZER)
             for name in "ab"
         )
         with old, new:

@@ -336,7 +336,7 @@ def test_a_file_made_to_hurt_is_read_or_refused_in_bounded_time(name, data):
 @pytest.fixture(scope="module")
 def indexer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz") / "store"
-    with DualIndexer(folder, HashingEmbeddings(16), chroma="large") as opened:
+    with DualIndexer(folder, HashingEmbeddings(16), chroma="auto") as opened:
         opened.index_documents(
             [SourceDocument(f"d{n}", f"数据库 连接 alpha {n} C++", {"n": n}) for n in range(20)]
         )

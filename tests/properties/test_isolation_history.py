@@ -134,7 +134,7 @@ def compare(seed: int, length: int, **options: Any) -> int:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_striking_out_the_others_changes_nothing_an_agent_is_told(seed):
-    assert compare(seed, 60, chroma="large") == 60
+    assert compare(seed, 60, chroma="auto") == 60
 
 
 def test_striking_out_the_others_changes_nothing_over_hnsw():
@@ -145,4 +145,4 @@ def test_striking_out_the_others_changes_nothing_over_hnsw():
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(100, 160))
 def test_long_histories_tell_nothing_of_the_others(seed):
-    assert compare(seed, 200, chroma="large") == 200
+    assert compare(seed, 200, chroma="auto") == 200

@@ -103,7 +103,7 @@ def agree(indexer: DualIndexer, documents: list[SourceDocument], agent: str | No
 
 
 OPTIONS = {
-    "exact": {"chroma": "large"},
+    "exact": {"chroma": "auto"},
     "approximate": {"chroma": "always", "exact_limit": 0},
 }
 

@@ -93,7 +93,7 @@ def test_the_model_sees_the_context_and_equal_texts_have_equal_keys():
 def test_a_deletion_leaves_no_vector_of_any_version(tmp_path):
     from langchain_agentrag import DualIndexer, SourceDocument
 
-    with DualIndexer(tmp_path / "store", "hash", chroma="large") as indexer:
+    with DualIndexer(tmp_path / "store", "hash", chroma="auto") as indexer:
         for text in ("第一版：口令 7741", "second version: code 7742"):
             indexer.index_documents([SourceDocument("note", text)], "lina")
         indexer.delete("note", agent_id="lina")

@@ -20,7 +20,7 @@ def model() -> RecordingEmbeddings:
 
 @pytest.fixture
 def store(tmp_path: Path, model):
-    with DualIndexer(tmp_path / "s", model, chroma="large") as indexer:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as indexer:
         yield indexer
 
 
@@ -53,9 +53,9 @@ def test_a_document_in_one_piece_is_not_cut_however_long(store: DualIndexer):
 
 def test_another_chunking_cuts_again_and_embeds_only_what_is_new(tmp_path: Path, model):
     text = "\n\n".join(f"Paragraph number {i} has a few words." for i in range(40))
-    with DualIndexer(tmp_path / "s", model, chroma="large", chunking=Chunking(size=100)) as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto", chunking=Chunking(size=100)) as store:
         small = store.index_documents([SourceDocument("d", text)])
-    with DualIndexer(tmp_path / "s", model, chroma="large", chunking=Chunking(size=300)) as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto", chunking=Chunking(size=300)) as store:
         large = store.index_documents([SourceDocument("d", text)])
         assert large.updated == 1
         assert 1 < large.chunks < small.chunks
@@ -96,7 +96,7 @@ def test_documents_of_many_owners_go_in_together(store: DualIndexer):
 
 def test_a_slow_model_gets_small_batches_and_a_quick_one_large(monkeypatch, tmp_path: Path, model):
     sizes: list[int] = []
-    with DualIndexer(tmp_path / "s", model, chroma="large") as store:
+    with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         write = store._store.write
         monkeypatch.setattr(
             store._store, "write", lambda batch: (sizes.append(len(batch.puts)), write(batch))[1]
