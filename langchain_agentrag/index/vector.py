@@ -16,10 +16,12 @@ logger = logging.getLogger(__name__)
 
 HNSW = {
     "space": "cosine",
-    "ef_construction": 100,
+    # 64 builds half as fast again as Chroma's 100; with 128 at search the ten nearest of 8,600 passages under
+    # multilingual-e5-small are found to .995 (.997 with twice the effort in both)
+    "ef_construction": 64,
     "ef_search": 128,
     "max_neighbors": 16,
-    "sync_threshold": 4_000,
+    "sync_threshold": 2_000,  # rows between two writes of the whole graph; so many are replayed at opening, at most
 }
 _PAGE = 5_000
 
