@@ -46,7 +46,7 @@ def scrub(folder: Path) -> None:
     """Zero what HNSW files hold beyond their elements.
 
     A new index is stored with room for 100 elements, and that room is whatever was in the process's memory: texts that
-    were just indexed, of any agent. Until it has enough rows to be stored in full, every client that opens it does so again.
+    were just indexed, of any agent. While it is too small to be stored in full, every client that opens it does it again.
 
     Raises:
         StoreError: a file cannot be written.
@@ -127,7 +127,22 @@ def _is_torn(folder: Path, *, stored: bool, after_kill: bool) -> bool:
     torn = (
         files["data_level0.bin"].st_size not in {capacity * width, elements * width}
         or files["length.bin"].st_size not in {capacity * 4, elements * 4}
+        or not _are_link_lists(folder / "link_lists.bin", elements)
         or (complete is None and (stored or elements > 0))
     )
     newest = max(found.st_mtime_ns for found in files.values())
     return torn or (after_kill and complete is not None and newest > complete)
+
+
+def _are_link_lists(path: Path, elements: int) -> bool:
+    """Whether a file is one list of links per element: its length in bytes as u32, then that many bytes.
+
+    Chroma takes any length it reads for true: a file that was cut made it write one of 77 GB.
+    """
+    content = path.read_bytes()
+    if len(content) < 4 * elements:
+        return False
+    place = 0
+    for _ in range(elements):
+        place += 4 + int.from_bytes(content[place : place + 4], "little")
+    return place == len(content)

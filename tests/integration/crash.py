@@ -102,6 +102,13 @@ class Model:
         journal.write_text(json.dumps(state) + "\n", "utf-8")
 
 
+def store_often() -> None:
+    """Have Chroma write its HNSW files every 500 rows: what a kill can tear is worth hitting often."""
+    from langchain_agentrag.index.vector import HNSW
+
+    HNSW["sync_threshold"] = 500
+
+
 # -- the writer -------------------------------------------------------------------------------------------------------
 
 
@@ -110,6 +117,7 @@ def write_without_end(folder: Path, journal: Path, seed: int) -> None:
     from langchain_agentrag import DualIndexer
     from langchain_agentrag.records import SourceDocument
 
+    store_often()
     rng, model = random.Random(seed), Model.read(journal)
     log = journal.open("a", encoding="utf-8")
 
@@ -157,6 +165,7 @@ def open_once(folder: Path) -> None:
     """Open the store, which finishes what an earlier kill interrupted, and leave."""
     from langchain_agentrag import DualIndexer
 
+    store_often()
     DualIndexer(folder, **OPEN)
     os._exit(0)
 
@@ -212,6 +221,7 @@ def judge(folder: Path, model: Model, rng: random.Random) -> Model:
     """Open the store after a kill and hold it against the model; the model with its doubt resolved."""
     from langchain_agentrag import DualIndexer
 
+    store_often()
     with DualIndexer(folder, **OPEN) as indexer:
         report = indexer.verify()
         assert report.ok, report.problems

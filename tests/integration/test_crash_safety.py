@@ -19,9 +19,9 @@ from langchain_agentrag.errors import AgentRagError, StoreError
 from langchain_agentrag.index import store as store_module
 from langchain_agentrag.index.faults import POINTS
 from langchain_agentrag.index.keyword import TantivyKeywords
-from langchain_agentrag.index.vector import ChromaVectors
+from langchain_agentrag.index.vector import HNSW, ChromaVectors
 from langchain_agentrag.records import SourceDocument
-from tests.integration.crash import OPEN, Killer, next_kill, text_of, word_of
+from tests.integration.crash import OPEN, Killer, next_kill, store_often, text_of, word_of
 
 SEED = int(os.environ.get("AGENTRAG_CRASH_SEED", "11"))
 
@@ -45,6 +45,15 @@ def assert_holds(indexer: DualIndexer, expected: dict[int, int]) -> None:
             hits = indexer.search(query, 3, mode=mode)
             assert hits.degraded == ()
             assert hits[0].text == text_of(None, number, version), f"{mode} finds something else first"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hnsw_files_written_often() -> Iterator[None]:
+    before = dict(HNSW)
+    store_often()
+    yield
+    HNSW.clear()
+    HNSW.update(before)
 
 
 # -- kills ------------------------------------------------------------------------------------------------------------
@@ -297,6 +306,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "Chroma's database garbled": lambda folder: garble(folder / "chroma/chroma.sqlite3"),
     "an HNSW folder deleted": lambda folder: shutil.rmtree(files(folder / "chroma", "header.bin")[0].parent),
     "HNSW data cut": lambda folder: [cut(path, 0.5) for path in files(folder / "chroma", "data_level0.bin")],
+    "HNSW links cut": lambda folder: [cut(path, 0.5) for path in files(folder / "chroma", "link_lists.bin")],
+    "HNSW links garbled": lambda folder: [
+        garble(path) for path in files(folder / "chroma", "link_lists.bin")
+    ],
     "HNSW links emptied": lambda folder: [
         cut(path, 0) for path in files(folder / "chroma", "link_lists.bin")
     ],
@@ -334,6 +347,25 @@ def test_a_damaged_leg_is_rebuilt_and_every_document_is_found_again(copy: Path, 
         assert indexer.delete([str(n) for n in range(50)]).deleted == 50
         assert indexer.delete([str(n) for n in range(10)], agent_id="a").deleted == 10
         assert_holds(indexer, dict.fromkeys(range(50, 1_600), 0))
+
+
+def test_a_leg_that_cannot_be_rebuilt_does_not_keep_the_store_from_opening(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+):
+    DAMAGE["Chroma deleted"](copy)
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(ChromaVectors, "add", full)
+    with DualIndexer(copy, **OPEN) as indexer:
+        hits = indexer.search(text_of(None, 700, 0), 3, mode="vector")
+        assert hits[0].doc_id == "700"
+        monkeypatch.undo()
+        indexer.index_documents(documents(range(1_500, 1_600)))
+        indexer.forget_agent("a")
+        assert_holds(indexer, dict.fromkeys(range(1_600), 0))
+        assert indexer._store.catalog.partition(None).in_chroma
 
 
 @pytest.mark.parametrize("damage", ["Chroma deleted", "Chroma's database deleted", "tantivy deleted"])
