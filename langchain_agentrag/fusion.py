@@ -39,8 +39,9 @@ Weights = tuple[float, float]
 RANK_CONSTANT = 60
 """k of reciprocal rank fusion, as in the paper: how slowly a lower rank loses."""
 
-_LEAST, _EVEN, _MOST = 0.15, 0.6, 0.9  # the vector leg's weight when words decide, both do, meaning does
+_LEAST, _EVEN, _MOST = 0.1, 0.3, 0.9  # the vector leg's weight when words decide, both do, meaning does
 _DEPTH, _AGREED = 10, 6  # hits at the top of both lists, and how many in common are full agreement
+_SCALED = 30  # nearest passages that span the scale of cosines; fixed, so that the order does not depend on k
 _CHANCE, _CERTAIN = 1.0, 1.5  # rare words' worth of evidence: one may be chance, one and a half hardly is
 
 _SPREAD = 3.0  # DBSF takes three standard deviations to each side as the whole range
@@ -135,13 +136,16 @@ def relative_scores(
 ) -> tuple[dict[Id, float], dict[Id, float]]:
     """Both legs on one scale that a query spans itself: (vector, keyword), in [0, 1].
 
-    Cosines are placed between the lowest and the highest of the list, which takes out a model's background and how
-    far it spreads; BM25 is divided by the best of the list, since 0 is its natural minimum. A list of one, or of
-    equal scores, gives 1. Calibrated against a fixed maximum instead, BM25 hardly ever comes near 1 and the vector
-    leg outvotes an exact match (`benchmarks/quality.py`: locomo .28 against .38, madial .53 against .65).
+    Cosines are placed between the highest and the 30th (or the last), which takes out a model's background and how
+    far it spreads; what is further away gets 0. BM25 is divided by the best of the list, since 0 is its natural
+    minimum. A list of one, or of equal scores, gives 1. Calibrated against a fixed maximum instead, BM25 hardly ever
+    comes near 1 and the vector leg outvotes an exact match (`benchmarks/quality.py`: locomo .25 against .38).
     """
     best = max(keyword.values(), default=0.0)
-    return _scale(dict(vector), _extremes, tied=1.0), {
+    nearest = sorted(vector.values(), reverse=True)[:_SCALED]
+    lowest = nearest[-1] if nearest else 0.0
+    vector = {name: max(cosine, lowest) for name, cosine in vector.items()}
+    return _scale(vector, _extremes, tied=1.0), {
         name: score / best if best > 0 else 0.0 for name, score in keyword.items()
     }
 

@@ -251,9 +251,9 @@ class TestAdaptiveWeights:
 
     def test_strong_words_without_agreement_lead(self):
         share, _ = adaptive_weights(self.ids, self.ids[20:], 3.0)
-        assert share == pytest.approx(0.15)
+        assert share == pytest.approx(0.1)
 
-    @pytest.mark.parametrize(("common", "share"), [(0, 0.15), (3, 0.375), (6, 0.6), (10, 0.6)])
+    @pytest.mark.parametrize(("common", "share"), [(0, 0.1), (3, 0.2), (6, 0.3), (10, 0.3)])
     def test_agreement_at_the_top_counts_both(self, common, share):
         keyword = [*self.ids[:common], *(f"q{number}" for number in range(30))]
         assert adaptive_weights(self.ids, keyword, 3.0) == pytest.approx((share, 1 - share))
@@ -262,7 +262,7 @@ class TestAdaptiveWeights:
         shares = [
             adaptive_weights(self.ids, self.ids[20:], strength)[0] for strength in (0.2, 1.0, 1.25, 1.5, 9.0)
         ]
-        assert shares == pytest.approx([0.9, 0.9, 0.525, 0.15, 0.15])
+        assert shares == pytest.approx([0.9, 0.9, 0.5, 0.1, 0.1])
 
 
 def test_relative_scores_by_hand():
@@ -274,3 +274,11 @@ def test_relative_scores_by_hand():
 def test_a_lone_exact_match_is_worth_its_whole_weight():
     fused = fuse("adaptive", [[("a", 0.9), ("b", 0.7)], [("b", 0.3)]], (0.4, 0.6))
     assert fused == pytest.approx({"a": 0.4, "b": 0.6})
+
+
+def test_the_scale_of_cosines_does_not_depend_on_how_many_were_fetched():
+    cosines = {f"p{number:03}": 0.9 - 0.001 * number for number in range(200)}
+    few = dict(list(cosines.items())[:40])
+    short, long = relative_scores(few, {})[0], relative_scores(cosines, {})[0]
+    assert short == {name: long[name] for name in few}
+    assert short["p029"] == 0.0 == short["p035"]
