@@ -46,7 +46,7 @@ def scrub(folder: Path) -> None:
     """Zero what HNSW files hold beyond their elements.
 
     A new index is stored with room for 100 elements, and that room is whatever was in the process's memory: texts that
-    were just indexed, of any agent. While it is too small to be stored in full, every client that opens it does it again.
+    were just indexed, of any agent. While it is too small to be stored in full, every client that opens it does so.
 
     Raises:
         StoreError: a file cannot be written.

@@ -201,7 +201,7 @@ from tests.integration.test_crash_safety import documents
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 indexer, number = DualIndexer(sys.argv[1], **OPEN), 0
 if sys.argv[2] != "0":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 try:
     while number < 60_000:
         indexer.index_documents(documents(range(number, number + 500)))
