@@ -138,7 +138,7 @@ def test_text_that_was_replaced_and_comes_back_is_not_embedded_again_but_deleted
 def test_twelve_thousand_documents_go_in_with_one_call(tmp_path: Path):
     seen = []
     documents = [Document(page_content=f"word {i}", id=f"d{i}", metadata={"n": i}) for i in range(12_000)]
-    with DualIndexer(tmp_path / "s", RecordingEmbeddings(dim=8)) as store:
+    with DualIndexer(tmp_path / "s", RecordingEmbeddings(dim=8), chroma="always") as store:
         report = store.index_documents(documents, on_progress=seen.append)
         assert report.added == store.stats().documents == 12_000
         assert ids(store.search("11999", 1)) == ["d11999"]
