@@ -143,10 +143,11 @@ def count_terms(packed: str, query: Mapping[str, Mapping[str, float]]) -> dict[s
 
 
 def _occurrences(found: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for term in found:
-        if term in wanted:
-            counts[term] = counts.get(term, 0) + 1
+    held = [term for term in found if term in wanted]
+    counts = dict.fromkeys(held, 1)
+    if len(counts) < len(held):  # rare enough that counting is worth avoiding
+        for term in counts:
+            counts[term] = held.count(term)
     return counts
 
 

@@ -23,6 +23,9 @@ from langchain_agentrag.index.protocol import Rows, Vectors
 Mask = npt.NDArray[np.bool_]
 
 
+_MASKS = 8  # filters whose rows are remembered per partition until something is written
+
+
 class Column:
     """One metadata key, dictionary-encoded: `values[codes[i]]` is what row i holds.
 
@@ -81,6 +84,7 @@ class PartitionCache:
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._matrix: Vectors | None = None
         self._columns: dict[str, Column] = {}
+        self._masks: dict[Filter, Mask] = {}  # both legs of a search ask for the same one
 
     def select(self, state: PartitionRow, condition: Filter | None) -> Rows:
         """Live rows that the filter keeps, ascending, at least as new as `state`.
@@ -89,10 +93,7 @@ class PartitionCache:
         """
         with self._guard:
             self._refresh(state)
-            if condition is None:
-                return self._rows
-            self._load_columns(condition)
-            return self._rows[self._evaluate(condition)]
+            return self._rows if condition is None else self._rows[self._mask(condition)]
 
     def nearest(
         self, state: PartitionRow, vector: Vectors, limit: int, condition: Filter | None
@@ -107,11 +108,10 @@ class PartitionCache:
         """
         with self._guard:
             self._refresh(state)
-            if condition is not None:
-                self._load_columns(condition)
             rows, matrix = self._load_matrix()
             if condition is not None:
-                mask = self._evaluate(condition)
+                mask = self._mask(condition)  # may bring in new rows
+                rows, matrix = self._load_matrix()
                 rows, matrix = rows[mask], matrix[mask]
         return top_rows(rows, matrix, vector, limit)
 
@@ -141,7 +141,7 @@ class PartitionCache:
                 added = self._read_vectors(connection, last)
                 self._matrix = np.concatenate([self._matrix, added]) if len(self._matrix) else added
             self._fill(connection, self._columns, last)
-        self._generation, self._removals = generation, removals
+        self._generation, self._removals, self._masks = generation, removals, {}
 
     def _drop_dead(self, connection: sqlite3.Connection) -> None:
         live = [
@@ -170,6 +170,15 @@ class PartitionCache:
         return normalised(unpack_vectors([packed for (packed,) in found]))
 
     # -- filters --------------------------------------------------------------------------------------------------
+
+    def _mask(self, condition: Filter) -> Mask:
+        self._load_columns(condition)
+        mask = self._masks.get(condition)
+        if mask is None:
+            while len(self._masks) >= _MASKS:
+                self._masks.pop(next(iter(self._masks)))
+            mask = self._masks[condition] = self._evaluate(condition)
+        return mask
 
     def _evaluate(self, condition: Filter) -> Mask:
         match condition:

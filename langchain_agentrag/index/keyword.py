@@ -34,7 +34,7 @@ _HEAP_SMALL, _HEAP_LARGE = (
 _LARGE_BATCH = 256
 _PURGES, _PAGE = 3, 2_000
 _MAGIC = 1337  # at the end of every file tantivy writes
-_FEWEST_TERMS, _CARRIED = 8, 0.8  # terms looked up first, and the share of the query's weight they must carry
+_FEWEST_TERMS, _CARRIED = 8, 0.6  # terms looked up first, and the share of the query's weight they must carry
 
 
 class TantivyKeywords:

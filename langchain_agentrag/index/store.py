@@ -208,7 +208,7 @@ class Store:
     @property
     def dimension(self) -> int | None:
         """Length of the store's vectors, or None before the first one."""
-        found = self.catalog.manifest().get("dimension")
+        found = self.catalog.promised("dimension")
         return None if found is None else int(found)
 
     @dimension.setter

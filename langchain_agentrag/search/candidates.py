@@ -23,7 +23,7 @@ _WIDER = 4  # factor by which an approximate search that found too little is wid
 _WIDEST = 8_192  # neighbours beyond which an exact scan is quicker
 _TIES = 4  # candidates may be this many times what is wanted when scores are too close to call
 _VECTOR_ROUNDING = 1e-5  # between a leg's cosine in float32 and the exact one
-_KEYWORD_ROUNDING = 0.05  # between tantivy's score, with lengths in one byte, and the exact one
+_KEYWORD_ROUNDING = 0.03  # between tantivy's score, with lengths in one byte, and the exact one
 
 Scored = tuple[int, float]
 """A row and its leg's own, rounded score."""

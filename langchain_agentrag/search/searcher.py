@@ -193,10 +193,11 @@ class Searcher:
         strength = max(keyword.raw.values(), default=0.0) / unit if unit else 0.0
         return adaptive_weights(vector.ranking, keyword.ranking, strength)
 
-    def _finder(self, text: str, asked: Mapping[str, Mapping[str, float]]) -> Callable[[], Spans]:
+    def _finder(self, text: str, query: str) -> Callable[[], Spans]:
         """Finds the words that matched; character pairs count only where no word did."""
 
         def find() -> Spans:
+            asked = self._analyzer.analyze_query(query)
             words = self._analyzer.match_spans(text, asked.get("words", {}).keys())
             return words or self._analyzer.match_spans(text, asked.get("grams", {}).keys())
 
@@ -215,7 +216,6 @@ class Searcher:
         stored = stored_rows(connection, best)
         vector_ranks = {row: rank for rank, row in enumerate(vector.ranking, 1)}
         keyword_ranks = {row: rank for rank, row in enumerate(keyword.ranking, 1)}
-        asked = self._analyzer.analyze_query(request.query)
         hits = {}
         for row in best:
             shown = stored[row]
@@ -228,7 +228,7 @@ class Searcher:
                 continue
             evidence = keyword.evidence(row, keyword_ranks)
             why = LateExplanation(
-                self._finder(shown.text, asked) if evidence else tuple,
+                self._finder(shown.text, request.query) if evidence else tuple,
                 shown.text,
                 vector=vector.evidence(row, vector_ranks),
                 keyword=evidence,

@@ -260,7 +260,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing_acknowledged(tmp_path: Path):
         subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
         assert_prefix_survived(disk / "store", acknowledged)
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)  # a file may be closed a moment later
 
 
 # -- damage from outside ----------------------------------------------------------------------------------------------
