@@ -17,7 +17,9 @@ def main(source: str, target: str, folder: str) -> None:
     notebook = nbformat.read(source, as_version=4)
     manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
     resources = {"metadata": {"path": folder}}
-    NotebookClient(notebook, km=manager, timeout=240, resources=resources).execute()
+    # by default, output that takes longer than four seconds to arrive is dropped without a word
+    patience = {"timeout": 240, "iopub_timeout": 120, "raise_on_iopub_timeout": True}
+    NotebookClient(notebook, km=manager, resources=resources, **patience).execute()
     for cell in notebook.cells:  # without times and versions, which would make every run a change
         cell.metadata.pop("execution", None)
     notebook.metadata["language_info"] = {"name": "python"}
