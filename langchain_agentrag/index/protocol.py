@@ -7,7 +7,7 @@ and must not raise. Neither leg decides visibility; the catalog and the scope do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -73,8 +73,3 @@ class VectorLeg(Protocol):
 
     def count(self) -> int:
         """Number of rows the leg holds."""
-
-
-def as_rows(rows: Iterable[int]) -> Rows:
-    """Row ids as a sorted array."""
-    return np.array(sorted(rows), dtype=np.int64)

@@ -32,7 +32,8 @@ class ChromaVectors:
     Args:
         folder: The store's Chroma folder.
         name: Name of the collection.
-        owner: Agent the partition belongs to, written into each row's metadata as a second lock; None for shared.
+        owner: Agent the partition belongs to, written into each row's metadata for those who open the collection
+            with other tools; None for shared. Searches check owners against the catalog.
     """
 
     def __init__(self, folder: ChromaFolder, name: str, owner: str | None) -> None:

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 
 from langchain_agentrag.analysis import Terms
-from langchain_agentrag.index.protocol import KeywordLeg, as_rows
+from langchain_agentrag.index.protocol import KeywordLeg, Rows
 from tests.contracts.reference import MemoryKeywords
 
 VOCABULARY = ["数据", "据库", "alpha", "c++", "10.20.30.40", "🚀", "の", "ora-00942", "beta", "gamma"]
+
+
+def as_rows(rows) -> Rows:
+    """Row ids as a sorted array."""
+    return np.array(sorted(rows), dtype=np.int64)
 
 
 def terms(words: str = "", grams: str = "", context: str = "") -> Terms:
