@@ -1,0 +1,88 @@
+"""Opening a database for memory: a URL of any make, or an engine, as one synchronous SQLAlchemy engine."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from typing import TYPE_CHECKING, Any, Final
+
+from langchain_agentrag.errors import ConnectorError, MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
+
+_SYNCHRONOUS: Final = {
+    "sqlite+aiosqlite": "sqlite",
+    "postgresql+asyncpg": "postgresql+psycopg",
+    "postgresql+psycopg_async": "postgresql+psycopg",
+    "mysql+aiomysql": "mysql+pymysql",
+    "mysql+asyncmy": "mysql+pymysql",
+    "mariadb+aiomysql": "mariadb+pymysql",
+    "mariadb+asyncmy": "mariadb+pymysql",
+}
+"""Drivers that need an event loop, and what reads the same database without one."""
+_DRIVERS: Final = {
+    "postgresql": ("psycopg", "psycopg2"),
+    "postgres": ("psycopg", "psycopg2"),
+    "mysql": ("pymysql", "MySQLdb"),
+    "mariadb": ("pymysql", "MySQLdb"),
+}
+"""For a URL without a driver: the first of these that is installed."""
+_DRIVER_NAMES: Final = {"MySQLdb": "mysqldb"}
+
+
+def open_engine(source: Any) -> Engine:  # noqa: ANN401  (a URL of either form, or an engine of either kind)
+    """A synchronous engine for a URL, an engine, or an asynchronous engine (through its URL).
+
+    Raises:
+        MissingExtraError: SQLAlchemy is not installed.
+        UsageError: the URL cannot be read.
+        ConnectorError: no driver for it is installed.
+    """
+    try:
+        from sqlalchemy import create_engine, make_url
+        from sqlalchemy.engine import URL, Engine
+        from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+    except ImportError as error:
+        raise MissingExtraError("Memory in a database", "memory") from error
+    if isinstance(source, Engine):
+        return source
+    given = source if isinstance(source, str | URL) else getattr(source, "url", None)
+    try:
+        return create_engine(_reachable(make_url(given)))  # type: ignore[arg-type]
+    except ArgumentError as error:
+        raise UsageError(
+            f"Cannot read a database URL from a {type(source).__name__}: pass one like 'sqlite:///memory.db' or "
+            "'postgresql://user:password@host/name', or a SQLAlchemy engine."
+        ) from error
+    except (NoSuchModuleError, ImportError) as error:
+        raise ConnectorError(
+            f"Cannot open {shown(make_url(given))}: its driver is not installed ({error}). "  # type: ignore[arg-type]
+            "Install it, for example with: pip install 'psycopg[binary]' or pip install pymysql"
+        ) from error
+
+
+def shown(url: URL) -> str:
+    """The URL without its password."""
+    return url.render_as_string(hide_password=True)
+
+
+def identity(engine: Engine) -> str:
+    """Digest of which database it is: the URL without user, password and driver; equal in every process."""
+    url = engine.url
+    place = [url.get_backend_name(), url.host, url.port, url.database]
+    if url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}:
+        from pathlib import Path
+
+        place[-1] = str(Path(str(url.database).removeprefix("file:").partition("?")[0]).absolute())
+    return hashlib.sha256(repr(place).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def _reachable(url: URL) -> URL:
+    name = _SYNCHRONOUS.get(url.drivername, url.drivername)
+    for driver in _DRIVERS.get(name, ()):
+        if importlib.util.find_spec(driver) is not None:
+            backend = "postgresql" if name == "postgres" else name
+            name = f"{backend}+{_DRIVER_NAMES.get(driver, driver)}"
+            break
+    return url.set(drivername=name)
