@@ -13,6 +13,8 @@ os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.servers import mariadb_url, postgres_url, redis_url  # noqa: F401  fixtures
+
 # Deadlines measure the machine, not the code: other work shares the cores.
 settings.register_profile(
     "fast", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
