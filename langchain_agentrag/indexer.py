@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -15,6 +14,7 @@ from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.index import verify as verification
 from langchain_agentrag.index.ledger import Ledger, forget_records
+from langchain_agentrag.index.promises import hold_analyzer
 from langchain_agentrag.index.store import ChromaPolicy, Store
 from langchain_agentrag.index.verify import VerifyReport
 from langchain_agentrag.ingest.documents import as_doc_ids, as_source_documents, matching_ids
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from langchain_agentrag.ingest.adopt import Owner
     from langchain_agentrag.view import AgentView
 
-logger = logging.getLogger(__name__)
-
 Tell = Callable[[Progress], None]
 
 
@@ -50,7 +48,7 @@ class DualIndexer:
         embeddings: A LangChain `Embeddings`, a LlamaIndex embedding, "local", "hash", a sentence-transformers model
             name or folder. None takes what the store was built with if it was named by a string, else "local".
         chunking: How texts are cut.
-        analyzer: Words of the keyword leg; another one than the store was built with is an error.
+        analyzer: Words of the keyword leg; None takes those of the last time. One that indexes otherwise is an error.
         reanalyze: Accept another analyzer, analysing everything again (no text is embedded again).
         exact_limit: Largest partition scored exactly instead of by HNSW.
         chroma: Which partitions Chroma holds: those above exact_limit ("auto"), or every one ("always").
@@ -76,10 +74,10 @@ class DualIndexer:
         embed_timeout: float | None = None,
     ) -> None:
         check_options(exact_limit, chroma, lock_timeout, embed_timeout)
-        self._chunking, self._analyzer = chunking or Chunking(), analyzer or Analyzer()
+        self._chunking = chunking or Chunking()
         self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout)
         try:
-            self._store.promise_analyzer(self._analyzer, reanalyze=reanalyze)
+            self._analyzer = hold_analyzer(self._store, analyzer, reanalyze=reanalyze)
             self._model = Model(self._store, embeddings, embed_timeout)
         except BaseException:
             self._store.close()

@@ -12,12 +12,14 @@ from langchain_agentrag.analysis import stopwords
 from langchain_agentrag.analysis.fold import Folded, fold, fold_case, simplify
 from langchain_agentrag.analysis.runs import EMOJI, HAN, RUNS, SCRIPT, pairs
 from langchain_agentrag.analysis.segment import Backend, choose, cut, segmenter
+from langchain_agentrag.analysis.synonyms import Synonyms
 from langchain_agentrag.analysis.user_words import UserWords, comparable
 from langchain_agentrag.analysis.words import terms as word_terms
 from langchain_agentrag.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from typing import Any
 
     from langchain_agentrag.analysis.segment import Segmenter
 
@@ -51,6 +53,7 @@ class Weights:
             writes E1102 means that one, however much a passage on E1103 resembles the rest of the question.
         context: Factor for the same term in the context field.
         repeats: Saturation of a term's repetition in the query: k3 of BM25, 0 counts it once.
+        synonyms: Factor for the terms of a word's synonyms.
     """
 
     words: float = 1.0
@@ -62,6 +65,7 @@ class Weights:
     codes: float = 2.5
     context: float = 0.2
     repeats: float = 1.2
+    synonyms: float = 0.8
 
 
 WEIGHTS = Weights()
@@ -97,11 +101,12 @@ class Analyzer:
     Args:
         user_words: Terms to be found as a unit, of any characters: "云帆科技", "*ST云帆", "Blue Moon认证".
         stop_words: Words dropped from queries; None for the built-in Chinese and English list.
+        synonyms: Groups of words that stand for one another in a query, in any language: [("k8s", "Kubernetes")].
         backend: Chinese segmenter; "auto" takes rjieba where it is installed and jieba elsewhere.
         weights: Query weights.
 
     Raises:
-        UsageError: a user word that could never be found, words that are no collection, an unknown backend.
+        UsageError: a user word or synonym that could never be found, words that are no collection, an unknown backend.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class Analyzer:
         *,
         user_words: Iterable[str] = (),
         stop_words: Iterable[str] | None = None,
+        synonyms: Iterable[Iterable[str]] = (),
         backend: Backend = "auto",
         weights: Weights = WEIGHTS,
     ) -> None:
@@ -117,6 +123,7 @@ class Analyzer:
             raise UsageError(msg)
         self._user_words = UserWords(user_words)
         self._stop_words = _stop_words(stop_words)
+        self._synonyms = Synonyms(synonyms)
         self._backend = choose(backend)
         self._weights = weights
 
@@ -135,6 +142,16 @@ class Analyzer:
         probe = self.analyze(_PROBE)
         content = "\n".join((*self._user_words.words, "", *probe.words, "", *probe.grams))
         return f"a{VERSION}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a store keeps to make the same analyzer again, as JSON; weights and the choice of backend are not."""
+        own = None if self._stop_words == stopwords.DEFAULT else sorted(self._stop_words)
+        return {
+            "user_words": list(self._user_words.words),
+            "stop_words": own,
+            "synonyms": [list(group) for group in self._synonyms.groups],
+        }
 
     @property
     def word_weight(self) -> float:
@@ -196,7 +213,18 @@ class Analyzer:
     def analyze_query(self, text: str) -> Mapping[str, Mapping[str, float]]:
         """Field -> distinct term -> weight (> 0), without stop words unless nothing else is there."""
         query = self._query(text, self._stop_words)
-        return query if any(query.values()) else self._query(text, frozenset())
+        query = query if any(query.values()) else self._query(text, frozenset())
+        return self._widened(query, text) if self._synonyms else query
+
+    def _widened(self, query: dict[str, dict[str, float]], text: str) -> dict[str, dict[str, float]]:
+        """The query with the terms of its words' synonyms; a term that it has already keeps the larger weight."""
+        held = self._synonyms.found(fold(text))
+        held |= {word for word in self._synonyms.words() if _names(self._query(word, frozenset()), query)}
+        for other in sorted({other for word in held for other in self._synonyms.others(word)}):
+            for field, terms in self._query(other, frozenset()).items():
+                for term, weight in terms.items():
+                    query[field][term] = max(weight * self._weights.synonyms, query[field].get(term, 0.0))
+        return query
 
     def _query(self, text: str, stop_words: frozenset[str]) -> dict[str, dict[str, float]]:
         folded = fold(text)
@@ -303,6 +331,11 @@ class _Bag:
             term: weight * self._counts[term] * (k3 + 1.0) / (self._counts[term] + k3)
             for term, weight in self._weights.items()
         }
+
+
+def _names(word: Mapping[str, Mapping[str, float]], query: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether a query holds a word of a script that sets words apart, in whatever form: refund in "refunds"."""
+    return len(word["words"]) == 1 and not word["grams"] and word["words"].keys() <= query["words"].keys()
 
 
 def _stop_words(words: Iterable[str] | None) -> frozenset[str]:

@@ -19,13 +19,11 @@ from typing import Literal
 
 import numpy as np
 
-from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.errors import (
     NotAStoreError,
     StoreClosedError,
     StoreError,
     StoreLockedError,
-    StoreMismatchError,
 )
 from langchain_agentrag.index.batch import Batch, Outcome, PreparedChunk, commit, pack_vector
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
@@ -36,7 +34,6 @@ from langchain_agentrag.index.keyword import TantivyKeywords
 from langchain_agentrag.index.legs import Legs, fresh_name
 from langchain_agentrag.index.lock import WriteLock
 from langchain_agentrag.index.protocol import Rows, Vectors
-from langchain_agentrag.index.rebuild import reanalyze_chunks
 from langchain_agentrag.index.recovery import Recovery
 from langchain_agentrag.index.vector import ChromaVectors
 from langchain_agentrag.records import StoreStats
@@ -229,30 +226,6 @@ class Store:
             dimension=self.dimension if told else None,
             bytes_on_disk=0 if scope else bytes_of(self.folder),
         )
-
-    def promise_analyzer(self, analyzer: Analyzer, *, reanalyze: bool) -> None:
-        """Hold the store to one analyzer.
-
-        Raises:
-            StoreMismatchError: it was built with another one and `reanalyze` is off.
-        """
-        promised = self.catalog.manifest().get("analyzer")
-        if promised == analyzer.fingerprint:
-            return
-        with self.lock.held():
-            if promised is not None:
-                if not reanalyze:
-                    raise StoreMismatchError(
-                        f"The store {self.folder} was built with the analyzer {promised}, not {analyzer.fingerprint}: "
-                        "its terms would not meet the query's. Open it with the settings it was built with, or with "
-                        "reanalyze=True to analyse its texts again (nothing is embedded again)."
-                    )
-                # until all of it is done, neither analyzer fits
-                self.catalog.promise(analyzer=f"{analyzer.fingerprint}, unfinished")
-                reanalyze_chunks(self.catalog, analyzer)
-                for partition in self.catalog.partitions():
-                    self.legs.rebuild_keywords(partition)
-            self.catalog.promise(analyzer=analyzer.fingerprint)
 
     def ensure_partition(self, owner: str | None) -> PartitionRow:
         """The owner's partition, made when absent."""

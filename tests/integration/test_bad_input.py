@@ -508,7 +508,9 @@ def test_another_analyzer_is_refused_unless_everything_may_be_analysed_again(tmp
         assert sound(indexer)
     assert len(model.texts) == seen, "nothing is embedded again"
     with pytest.raises(StoreMismatchError):
-        DualIndexer(tmp_path / "s", model)
+        DualIndexer(tmp_path / "s", model, analyzer=Analyzer())
+    with DualIndexer(tmp_path / "s", model) as indexer:  # the store knows its analyzer
+        assert sound(indexer)
 
 
 def test_a_newer_format_is_refused_untouched(tmp_path: Path):
