@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -130,25 +130,6 @@ def pack_lengths(terms: Terms) -> str:
 def unpack_lengths(packed: str) -> dict[str, int]:
     """Field → length."""
     return dict(zip(FIELDS, map(int, packed.split(" ")), strict=True))
-
-
-def count_terms(packed: str, query: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int]]:
-    """Field → term → occurrences of the query's terms, from the packed form."""
-    lines = zip(FIELDS, packed.split("\n"), strict=True)
-    return {
-        name: _occurrences(line.split(" "), terms)
-        for name, line in lines
-        if line and (terms := query.get(name))
-    }
-
-
-def _occurrences(found: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
-    held = [term for term in found if term in wanted]
-    counts = dict.fromkeys(held, 1)
-    if len(counts) < len(held):  # rare enough that counting is worth avoiding
-        for term in counts:
-            counts[term] = held.count(term)
-    return counts
 
 
 def pack_vector(vector: Vectors) -> bytes:

@@ -258,7 +258,8 @@ def top_rows(rows: Rows, unit_vectors: Vectors, query: Vectors, limit: int) -> l
     if not len(rows):
         return []
     length = float(np.linalg.norm(query))
-    products = unit_vectors @ (query / length if length else query)
+    # one product per row on this thread: a matrix product wakes BLAS threads, and waits for them on a busy machine
+    products = np.vecdot(unit_vectors, query / length if length else query)
     if len(rows) > limit:
         edge = np.partition(products, len(rows) - limit)[len(rows) - limit] - _ROUNDING
         chosen = np.flatnonzero(products >= edge)

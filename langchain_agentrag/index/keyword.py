@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,26 @@ _LARGE_BATCH = 256
 _PURGES, _PAGE = 3, 2_000
 _MAGIC = 1337  # at the end of every file tantivy writes
 _FEWEST_TERMS, _CARRIED = 8, 0.6  # terms looked up first, and the share of the query's weight they must carry
+_COUNTED = 50_000  # terms whose counts are remembered until something is written
+
+_Term = tuple[str, str]
+"""Field and term."""
+
+_Clause = tuple[float, _Term, float]
+"""Weight of a term in the query, the term, and what its score in the index is multiplied by."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Document frequencies already asked for.
+
+    Attributes:
+        state: Live rows, and rows including the deleted ones that are still counted: other counts, other rows.
+        live: Live rows per term.
+    """
+
+    state: tuple[int, int] = (0, 0)
+    live: dict[_Term, int] = field(default_factory=dict)
 
 
 class TantivyKeywords:
@@ -57,6 +78,7 @@ class TantivyKeywords:
         self._tantivy, self._folder = tantivy, folder
         self._schema = _schema()
         self._guard = threading.Lock()
+        self._counts = _Counts()
         with translated(_WHAT, f"open {folder}"):
             if create:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +155,7 @@ class TantivyKeywords:
     def _beside_dead(self) -> list[int] | None:
         """Live rows of the segments that also hold deleted ones; None when there is no such segment."""
         with translated(_WHAT, "list its segments"):
-            self._index.reload()
+            self._reload()
             searcher = self._index.searcher()
             segments = json.loads((self._folder / _META).read_text("utf-8"))["segments"]
             if not any(segment["deletes"] for segment in segments):
@@ -163,19 +185,33 @@ class TantivyKeywords:
         matches are counted instead, which takes 0.03 ms a term at 20,000 rows.
         """
         with translated(_WHAT, "count terms"):
-            return self._doc_freqs(query)
-
-    def _doc_freqs(self, query: TermWeights) -> dict[str, dict[str, int]]:
-        searcher = self._index.searcher()
-        if searcher.doc_freq(_PRESENT, _MARK) == searcher.num_docs:
+            searcher, counts = self._view()
             return {
-                field: {term: searcher.doc_freq(field, term) for term in weights}
-                for field, weights in query.items()
+                name: {term: self._count(searcher, counts, (name, term)) for term in weights}
+                for name, weights in query.items()
             }
-        return {
-            field: {term: _matches(searcher, self._term(field, term)) for term in weights}
-            for field, weights in query.items()
-        }
+
+    def _view(self) -> tuple[tantivy.Searcher, _Counts]:
+        """What is there now, and what has been counted in it."""
+        counts, searcher = self._counts, self._index.searcher()  # in this order: see `_reload`
+        state = searcher.num_docs, searcher.doc_freq(_PRESENT, _MARK)
+        if counts.state != state or len(counts.live) > _COUNTED:
+            counts = self._counts = _Counts(state)
+        return searcher, counts
+
+    def _count(self, searcher: tantivy.Searcher, counts: _Counts, term: _Term) -> int:
+        """Live rows that hold the term."""
+        found = counts.live.get(term)
+        if found is None:
+            live, counted = counts.state
+            found = searcher.doc_freq(*term) if live == counted else _matches(searcher, self._term(*term))
+            counts.live[term] = found
+        return found
+
+    def _reload(self) -> None:
+        """See the last commit; what was counted before is counted again, also by a search that is under way."""
+        self._index.reload()
+        self._counts = _Counts()
 
     def candidates(
         self, query: TermWeights, limit: int, allowed: Rows | None = None
@@ -186,8 +222,8 @@ class TantivyKeywords:
         weak terms of a long question cost time and move few candidates, and all of them count in the exact score.
         """
         with translated(_WHAT, "be searched"):
-            searcher = self._index.searcher()
-            clauses = self._clauses(searcher, query)
+            searcher, counts = self._view()
+            clauses = self._clauses(searcher, counts, query)
             if not clauses or (allowed is not None and not len(allowed)):
                 return []
             strong = _strongest(clauses)
@@ -196,26 +232,31 @@ class TantivyKeywords:
                 found = self._find(searcher, clauses, limit, allowed)
             return found
 
-    def _clauses(self, searcher: tantivy.Searcher, query: TermWeights) -> list[tuple[float, tantivy.Query]]:
-        """(weight, query) per term that any row holds, heaviest first."""
-        docs, clauses = searcher.doc_freq(_PRESENT, _MARK), []  # tantivy's idf counts deleted rows as well
-        for field, weights in query.items():
-            for term, weight in weights.items():
-                if known := searcher.doc_freq(field, term):
+    def _clauses(self, searcher: tantivy.Searcher, counts: _Counts, query: TermWeights) -> list[_Clause]:
+        """A clause per term that any row holds, heaviest first."""
+        live, docs = counts.state  # tantivy's idf counts deleted rows as well
+        clauses: list[_Clause] = []
+        for name, weights in query.items():
+            for text, weight in weights.items():
+                term = name, text
+                if known := (
+                    self._count(searcher, counts, term) if live == docs else searcher.doc_freq(*term)
+                ):
                     # tantivy multiplies by the idf of this partition alone: replace it by the scope's
-                    boost = weight / idf(docs, known)
-                    clauses.append((weight, self._tantivy.Query.boost_query(self._term(field, term), boost)))
+                    clauses.append((weight, term, weight / idf(docs, known)))
         return sorted(clauses, key=lambda clause: -clause[0])
 
     def _find(
         self,
         searcher: tantivy.Searcher,
-        clauses: Sequence[tuple[float, tantivy.Query]],
+        clauses: Sequence[_Clause],
         limit: int,
         allowed: Rows | None,
     ) -> list[tuple[int, float]]:
         query, occur = self._tantivy.Query, self._tantivy.Occur
-        wanted = query.boolean_query([(occur.Should, clause) for _, clause in clauses])
+        wanted = query.boolean_query(
+            [(occur.Should, query.boost_query(self._term(*term), boost)) for _, term, boost in clauses]
+        )
         if allowed is not None:
             members = query.const_score_query(query.term_set_query(self._schema, _ROW, allowed.tolist()), 0.0)
             wanted = query.boolean_query([(occur.Must, wanted), (occur.Must, members)])
@@ -244,7 +285,7 @@ class TantivyKeywords:
     def refresh(self) -> None:
         """See what other processes have committed."""
         with translated(_WHAT, "be refreshed"):
-            self._index.reload()
+            self._reload()
 
     def _document(self, row: int, terms: Terms) -> tantivy.Document:
         content: dict[str, object] = {_ROW: row, _PRESENT: [_MARK]}
@@ -269,12 +310,12 @@ class TantivyKeywords:
                 raise
             finally:
                 writer.wait_merging_threads()  # gives tantivy's own lock back, whoever still refers to the writer
-            self._index.reload()
+            self._reload()
 
 
-def _strongest(clauses: Sequence[tuple[float, tantivy.Query]]) -> Sequence[tuple[float, tantivy.Query]]:
-    total, carried = sum(weight for weight, _ in clauses), 0.0
-    for count, (weight, _) in enumerate(clauses, 1):
+def _strongest(clauses: Sequence[_Clause]) -> Sequence[_Clause]:
+    total, carried = sum(weight for weight, _, _ in clauses), 0.0
+    for count, (weight, _, _) in enumerate(clauses, 1):
         carried += weight
         if count >= _FEWEST_TERMS and carried >= _CARRIED * total:
             return clauses[:count]

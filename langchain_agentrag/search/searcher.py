@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.analysis import Analyzer
+from langchain_agentrag.analysis import FIELDS, Analyzer
 from langchain_agentrag.bm25 import Scorer
 from langchain_agentrag.errors import RetrievalError, StoreError
 from langchain_agentrag.fusion import (
@@ -19,7 +19,6 @@ from langchain_agentrag.fusion import (
     convex,
     fuse,
 )
-from langchain_agentrag.index.batch import count_terms, unpack_lengths
 from langchain_agentrag.index.catalog import PartitionRow
 from langchain_agentrag.index.exact import cosines, unpack_vectors
 from langchain_agentrag.index.reading import (
@@ -276,7 +275,8 @@ def _address(hit: Hit) -> _Address:
 def _score_words(scorer: Scorer, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
     raw = {}
     for row, stored in live.items():
-        value = scorer.score(count_terms(stored.terms, scorer.gains), unpack_lengths(stored.lengths))
+        lines = dict(zip(FIELDS, stored.terms.split("\n"), strict=True))
+        value = scorer.score_lines(lines, dict(zip(FIELDS, stored.lengths.split(" "), strict=True)))
         if value > 0:
             raw[row] = value
     score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import date
 
@@ -11,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_agentrag.analysis import FIELDS, Analyzer
+from langchain_agentrag.bm25 import FieldStats, Scorer
 from langchain_agentrag.index.batch import (
-    count_terms,
     document_signature,
     embedding_hash,
     embedding_text,
@@ -39,12 +40,15 @@ def test_terms_and_lengths_unpack_to_what_was_packed(text: str, context: str):
         assert unpack_lengths(lengths)[name] == terms.lengths.get(name, 0)
 
 
-def test_terms_are_counted_for_the_query_alone():
-    packed = pack_terms(ANALYZER.analyze("pump pump valve"))
-    query = ANALYZER.analyze_query("pump")
-    counted = count_terms(packed, query)
-    assert counted["words"] == dict.fromkeys(query["words"], 2)
-    assert "valve" not in counted["words"]
+@given(st.text("泵阀门 pump valve E1102.3", max_size=60), st.text("泵阀 pump E1102", max_size=20))
+def test_a_chunk_scores_the_same_from_its_packed_terms_as_from_its_counts(text: str, query: str):
+    terms, asked = ANALYZER.analyze(text, "pump 泵"), ANALYZER.analyze_query(query)
+    stats = {name: FieldStats(docs=7, tokens=90) for name in FIELDS}
+    scorer = Scorer(asked, stats, {name: dict.fromkeys(found, 3) for name, found in asked.items()})
+    lines = dict(zip(FIELDS, pack_terms(terms).split("\n"), strict=True))
+    lengths = dict(zip(FIELDS, pack_lengths(terms).split(" "), strict=True))
+    counts = {name: Counter(getattr(terms, name)) for name in FIELDS}
+    assert scorer.score_lines(lines, lengths) == scorer.score(counts, terms.lengths)
 
 
 def test_vectors_unpack_to_the_same_bits():
