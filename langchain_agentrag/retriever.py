@@ -56,6 +56,7 @@ class HybridRetriever(BaseRetriever):
         lambda_mult: 1 takes the best, 0 the most different ones; .5 for "mmr" by default.
         reranker: Second opinion: a function (query, texts) -> scores, a cross-encoder with `predict`, or a LangChain
             document compressor.
+        rerank_timeout: Seconds the reranker may take; what it has not judged by then stays in the fused order.
         score_key: Metadata key for the score, or None to leave it out (wrappers that compare whole documents, such
             as MultiQueryRetriever, need that).
         explain: Whether to add `explanation` to the metadata: rank and score in each leg, matched words.
@@ -77,6 +78,7 @@ class HybridRetriever(BaseRetriever):
     max_per_document: int | None = Field(default=None, ge=1)
     lambda_mult: float | None = Field(default=None, ge=0, le=1)
     reranker: Any = Field(default=None, repr=False, exclude=True)
+    rerank_timeout: float | None = Field(default=None, gt=0)
     score_key: str | None = "score"
     explain: bool = False
 

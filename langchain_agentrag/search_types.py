@@ -32,6 +32,7 @@ PER_CALL = (
     "max_per_document",
     "lambda_mult",
     "reranker",
+    "rerank_timeout",
 )
 """Options a call may give besides k."""
 
@@ -74,6 +75,7 @@ def engine_options(
         max_per_document=chosen.get("max_per_document"),
         diversity=1.0 - relevance,
         reranker=chosen.get("reranker"),
+        rerank_timeout=chosen.get("rerank_timeout"),
     )
     if chosen.get("fusion") is not None:
         options["fusion"] = chosen["fusion"]

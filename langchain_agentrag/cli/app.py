@@ -8,7 +8,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from langchain_agentrag.cli import render
+from langchain_agentrag.cli import evaluation, render
 from langchain_agentrag.cli.documents import hits_document, plain
 from langchain_agentrag.cli.session import (
     DEFAULT_STORE,
@@ -229,3 +229,6 @@ def _say_sound(report: "VerifyReport", *, as_json: bool) -> None:
     answer(render.verdict_view(report), {"ok": report.ok, **plain(report)}, as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)
+
+
+app.command("eval")(guarded(evaluation.evaluate))

@@ -42,6 +42,7 @@ class SearchOptions(TypedDict, total=False):
         max_per_document: Most hits of one document.
         diversity: 0 takes the best, 1 the most different ones; between them maximal marginal relevance.
         reranker: Second opinion on the best `fetch_k`; see `rerank.Reranker`.
+        rerank_timeout: Seconds the reranker may take; what it has not judged by then stays in the fused order.
         vector: The query's embedding where the caller has it; the model is not asked then.
     """
 
@@ -54,6 +55,7 @@ class SearchOptions(TypedDict, total=False):
     max_per_document: int | None
     diversity: float | None
     reranker: Reranker | None
+    rerank_timeout: float | None
     vector: Sequence[float] | None
 
 
@@ -74,6 +76,7 @@ class SearchRequest:
         cap: Most hits of one document, or None.
         diversity: Share of difference in the choice, in [0, 1].
         reranker: Second opinion, or None.
+        rerank_timeout: Seconds it may take, or None.
         vector: The embedded query, or None when the vector leg takes no part or failed.
         background: Mean cosine of unrelated texts under the model, in [-1, 1).
         troubles: "leg: reason" of what has already gone wrong.
@@ -91,6 +94,7 @@ class SearchRequest:
     cap: int | None = None
     diversity: float = 0.0
     reranker: Reranker | None = None
+    rerank_timeout: float | None = None
     vector: Vectors | None = None
     background: float = 0.0
     troubles: tuple[str, ...] = ()
@@ -157,6 +161,7 @@ def check_request(
         else None,
         diversity=_share("diversity", given.get("diversity", 0.0)),
         reranker=check_reranker(given.get("reranker")),
+        rerank_timeout=_seconds("rerank_timeout", given.get("rerank_timeout")),
         vector=None if "vector" not in given else _vector(given["vector"]),
     )
 
@@ -199,6 +204,14 @@ def check_count(name: str, number: object) -> int:
 def _share(name: str, number: object) -> float:
     if isinstance(number, bool) or not isinstance(number, Real) or not 0 <= float(number) <= 1:
         raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is a number from 0 to 1.")
+    return float(number)
+
+
+def _seconds(name: str, number: object) -> float | None:
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < math.inf:
+        raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is a number of seconds above 0.")
     return float(number)
 
 

@@ -3,65 +3,163 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
-from langchain_agentrag.errors import InvalidQueryError, RetrievalError
+from langchain_agentrag.errors import InvalidQueryError, MissingExtraError, RetrievalError
 from langchain_agentrag.records import Hit
 
 Reranker: TypeAlias = Callable[[str, list[str]], Sequence[float]] | Any
 """Scores texts for a query: `(query, texts) -> scores`, an object with `predict([(query, text), …])` such as a
-sentence-transformers `CrossEncoder`, or a LangChain `BaseDocumentCompressor`."""
+sentence-transformers `CrossEncoder`, a LangChain `BaseDocumentCompressor`, or the name of a cross-encoder."""
 
+T = TypeVar("T")
+
+_BATCH = 8  # texts between two looks at the clock
 _PLACE = "agentrag_position"  # finds a hit again when a compressor makes a new Document
 
 
 def check_reranker(reranker: object) -> Reranker | None:
-    """The reranker unchanged.
+    """The reranker unchanged; the cross-encoder of that name or folder for a string.
 
     Raises:
         InvalidQueryError: it is of no known kind.
+        MissingExtraError: a cross-encoder was named and sentence-transformers is not installed.
     """
+    if isinstance(reranker, str | Path) and str(reranker).strip():
+        return load_cross_encoder(str(reranker))
     known = hasattr(reranker, "compress_documents") or hasattr(reranker, "predict") or callable(reranker)
     if reranker is None or (known and not isinstance(reranker, type)):
         return reranker
     raise InvalidQueryError(
-        f"Cannot rerank with {reranker!r}: pass a function (query, texts) -> scores, an object with predict(), or a "
-        "LangChain document compressor (an instance, not the class)."
+        f"Cannot rerank with {reranker!r}: pass the name of a cross-encoder, a function (query, texts) -> scores, an "
+        "object with predict(), or a LangChain document compressor (an instance, not the class)."
     )
 
 
-def rerank(reranker: Reranker, query: str, hits: Sequence[Hit]) -> list[Hit]:
+@cache
+def load_cross_encoder(name: str) -> Any:  # noqa: ANN401  sentence-transformers has no types to rely on
+    """The sentence-transformers `CrossEncoder` of this name or folder, loaded once per process.
+
+    "BAAI/bge-reranker-v2-m3" knows Chinese and English, "BAAI/bge-reranker-base" is the smaller one.
+
+    Raises:
+        MissingExtraError: sentence-transformers is not installed.
+        RetrievalError: there is no such model, or it cannot be loaded.
+    """
+    try:
+        from sentence_transformers import CrossEncoder  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise MissingExtraError("A cross-encoder", "rerank") from error
+    try:
+        return CrossEncoder(name)
+    except Exception as error:
+        raise RetrievalError(
+            f"Cannot load the cross-encoder {name!r}: {type(error).__name__}: {str(error)[:300]}. Give a folder, or a "
+            "model that has been downloaded."
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked:
+    """Hits after a second opinion.
+
+    Attributes:
+        hits: In the new order.
+        trouble: What kept the reranker from judging all of them, or "".
+    """
+
+    hits: list[Hit]
+    trouble: str = ""
+
+
+def rerank(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float | None = None) -> Reranked:
     """The hits in the reranker's order, with its scores where it gives any.
 
     Texts stay exactly as stored; a compressor may leave hits out, and what it rewrites is not taken over. Scores
-    outside [0, 1], such as a cross-encoder's logits, go through the logistic function.
+    outside [0, 1], such as a cross-encoder's logits, go through the logistic function. Texts are judged in batches,
+    the best of the fused order first: when the time is over, those judged so far are put in order and the others stay
+    behind them as they were. A reranker that fails leaves the order as it was.
 
-    Raises:
-        RetrievalError: the reranker failed or answered something else than one number per text.
+    Args:
+        reranker: The second opinion.
+        query: The question.
+        hits: In the fused order.
+        timeout: Seconds for all of it, or None. A batch on its way is not waited for.
     """
     if not hits:
-        return []
+        return Reranked([])
     try:
         if hasattr(reranker, "compress_documents"):
-            return _compressed(reranker, query, hits)
-        texts = [hit.text for hit in hits]
-        scores = (
-            reranker.predict([(query, text) for text in texts])
-            if hasattr(reranker, "predict")
-            else reranker(query, texts)
-        )
-        values = [float(score) for score in scores]
-    except Exception as error:
-        raise RetrievalError(f"the reranker failed: {type(error).__name__}: {str(error)[:300]}") from error
-    if len(values) != len(hits) or not all(math.isfinite(value) for value in values):
-        raise RetrievalError(
-            f"the reranker gave {len(values)} scores for {len(hits)} texts, or one that is no finite number"
-        )
-    rescored = [replace(hit, score=value) for hit, value in zip(hits, _unit(values), strict=True)]
-    order = sorted(range(len(hits)), key=lambda place: -values[place])  # stable: ties keep the fused order
-    return [rescored[place] for place in order]
+            return Reranked(_within(timeout, lambda: _compressed(reranker, query, hits)))
+        return _judged(reranker, query, hits, timeout)
+    except TimeoutError:
+        return Reranked(list(hits), f"the reranker did not answer within {timeout:g} s")
+    except RetrievalError as error:
+        return Reranked(list(hits), str(error))
+    except Exception as error:  # noqa: BLE001  somebody else's code; a search does not fail for a second opinion
+        return Reranked(list(hits), f"the reranker failed: {type(error).__name__}: {str(error)[:300]}")
+
+
+def _judged(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float | None) -> Reranked:
+    until = None if timeout is None else time.monotonic() + timeout
+    values: list[float] = []
+    trouble = ""
+    size = len(hits) if timeout is None else _BATCH  # a model batches by itself as suits it
+    for start in range(0, len(hits), size):
+        texts = [hit.text for hit in hits[start : start + size]]
+        left = None if until is None else until - time.monotonic()
+        try:
+            scored = _within(left, partial(_scores, reranker, query, texts))
+        except TimeoutError:
+            trouble = f"the reranker judged {len(values)} of {len(hits)} hits within {timeout:g} s"
+            break
+        if len(scored) != len(texts) or not all(math.isfinite(value) for value in scored):
+            raise RetrievalError(
+                f"the reranker gave {len(scored)} scores for {len(texts)} texts, or one that is no finite number"
+            )
+        values += scored
+    if not values:
+        return Reranked(list(hits), trouble)
+    shares = _unit(values)
+    order = sorted(range(len(values)), key=lambda place: -values[place])  # stable: ties keep the fused order
+    lowest = min(shares)
+    rest = [replace(hit, score=min(hit.score, lowest)) for hit in hits[len(values) :]]
+    return Reranked([*(replace(hits[place], score=shares[place]) for place in order), *rest], trouble)
+
+
+def _scores(reranker: Reranker, query: str, texts: list[str]) -> list[float]:
+    given = (
+        reranker.predict([(query, text) for text in texts])
+        if hasattr(reranker, "predict")
+        else reranker(query, texts)
+    )
+    return [float(score) for score in given]
+
+
+def _within(timeout: float | None, work: Callable[[], T]) -> T:
+    """What the work gives, in this thread without a limit, else in one that is not waited for beyond it."""
+    if timeout is None:
+        return work()
+    if timeout <= 0:
+        raise TimeoutError
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+            answer.set_exception(error)
+
+    # a daemon: a model that never answers must not keep the process from ending
+    threading.Thread(target=run, name="agentrag-rerank", daemon=True).start()
+    return answer.result(timeout)
 
 
 def _compressed(compressor: Any, query: str, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ANN401  duck-typed

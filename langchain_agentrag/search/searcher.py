@@ -255,11 +255,11 @@ def _choose(request: SearchRequest, pool: _Pool) -> Hits:
     """The k hits of an answer: a second opinion, then difference, when they were asked for."""
     hits, troubles = pool.hits, list(pool.troubles)
     if request.reranker is not None:
-        try:
-            hits = rerank(request.reranker, request.query, hits)
-        except RetrievalError as error:
-            logger.warning("hits stay in the fused order: %s", error)
-            troubles.append(f"rerank: {error}")
+        second = rerank(request.reranker, request.query, hits, request.rerank_timeout)
+        hits = second.hits
+        if second.trouble:
+            logger.warning("%s; other hits stay in the fused order", second.trouble)
+            troubles.append(f"rerank: {second.trouble}")
     if request.diversity and hits:
         vectors = unpack_vectors([pool.vectors[_address(hit)] for hit in hits])
         scores = [hit.score for hit in hits]

@@ -1,0 +1,249 @@
+"""Asking every question under every setting: rankings, latencies, measures, and what to make of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from langchain_agentrag.errors import UsageError
+from langchain_agentrag.evaluation.collection import Collection, Question
+from langchain_agentrag.evaluation.judging import Judged, judge
+from langchain_agentrag.evaluation.measures import MEASURES, Values, measure, parse_measures
+from langchain_agentrag.evaluation.statistics import Interval, interval
+from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.records import Hits
+from langchain_agentrag.search.request import SearchOptions
+
+if TYPE_CHECKING:
+    from langchain_agentrag.indexer import DualIndexer
+
+logger = logging.getLogger(__name__)
+
+DEPTH = 30
+"""Hits asked for per question: several may be of one document, and ten documents shall remain."""
+
+RERANKED = 40
+"""Candidates a second stage chooses from unless `fetch_k` says otherwise: what a search for ten hits would take."""
+
+Settings = Mapping[str, SearchOptions]
+"""Name → options of a search."""
+
+Tell = Callable[[int, int], None]
+"""Called with how many searches are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All questions under one setting.
+
+    Attributes:
+        name: Name of the setting.
+        options: Its options, for people.
+        ranks: Question id → place of the first expected source, from 1; None when it is beyond the depth.
+        values: Measure → question id → value.
+        seconds: Question id → time of the search, embedding excluded.
+        degraded: Question id → legs that failed.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    ranks: Mapping[str, int | None]
+    values: Values
+    seconds: Mapping[str, float]
+    degraded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def interval(self, name: str) -> Interval:
+        """Mean of a measure and its 95 % bootstrap interval."""
+        return interval(list(self.values[name].values()))
+
+    def latency(self, share: float) -> float:
+        """Time in milliseconds that this share of the searches stayed below: .5 is the median."""
+        return 1000 * float(np.quantile(list(self.seconds.values()), share)) if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What was measured.
+
+    Attributes:
+        name: Name of the collection.
+        judged: The questions with their expectations.
+        runs: One per setting, in the order given.
+        measures: Names of the measures; the first one decides.
+        settings: Name → options that were searched with.
+        main: Name of the setting that failures are listed for.
+        model: Name of the embedding model, or "".
+        embedding: Question id → seconds to embed it.
+        depth: Hits asked for per question.
+    """
+
+    name: str
+    judged: Sequence[Judged]
+    runs: Mapping[str, Run]
+    measures: Sequence[str]
+    settings: Settings
+    main: str
+    model: str = ""
+    embedding: Mapping[str, float] = field(default_factory=dict)
+    depth: int = DEPTH
+
+    @property
+    def questions(self) -> list[Question]:
+        """The questions, in order."""
+        return [judged.question for judged in self.judged]
+
+    @property
+    def unanswerable(self) -> list[Judged]:
+        """Questions none of whose expected sources is in what their agent may see."""
+        return [judged for judged in self.judged if len(judged.missing) == len(judged.sources)]
+
+
+def standard_settings(reranker: object = None, **options: Any) -> dict[str, SearchOptions]:  # noqa: ANN401
+    """Either leg alone, and both with the engine's defaults; with a reranker also behind it.
+
+    Args:
+        reranker: Second opinion, or None.
+        options: Options of every setting.
+    """
+    settings: dict[str, dict[str, Any]] = {
+        "vector": {**options, "mode": "vector"},
+        "keyword": {**options, "mode": "keyword"},
+        "hybrid": options,
+    }
+    if reranker is not None:
+        settings["hybrid + reranker"] = {**options, "reranker": reranker}
+    return cast("dict[str, SearchOptions]", settings)
+
+
+def evaluate(
+    indexer: DualIndexer,
+    collection: Collection | Sequence[Question],
+    settings: Settings | None = None,
+    *,
+    measures: Sequence[str] = MEASURES,
+    main: str | None = None,
+    depth: int = DEPTH,
+    on_progress: Tell | None = None,
+) -> Evaluation:
+    """Ask every question under every setting and measure the answers.
+
+    Each question is asked on behalf of its own agent. It is embedded once and the vector handed to all settings, so the
+    latencies are those of the search alone. Hits count as the expectation they meet, else as their document, each once.
+
+    Args:
+        indexer: The store to search.
+        collection: The questions.
+        settings: Name → search options; `standard_settings()` by default.
+        measures: Names as of ir-measures, such as "nDCG@10".
+        main: Setting that failures are listed for; the last one by default.
+        depth: Hits to ask for.
+        on_progress: Called after every search.
+
+    Raises:
+        UsageError: there is nothing to ask, or a measure or setting is unknown.
+        MissingExtraError: ir-measures is not installed.
+    """
+    parse_measures(measures)
+    questions = list(collection.questions if isinstance(collection, Collection) else collection)
+    chosen = dict(settings if settings is not None else standard_settings())
+    main = main or (list(chosen)[-1] if chosen else "")
+    if not questions or main not in chosen:
+        raise UsageError(
+            f"Cannot evaluate {len(questions)} questions under the settings {', '.join(chosen) or 'none'} "
+            f"with {main!r} as the main one: give at least one question and one setting."
+        )
+    judged = judge(indexer, questions)
+    vectors, spent = _embedded(indexer, questions, chosen)
+    total, done = len(chosen) * len(questions), 0
+    runs = {}
+    for name, options in chosen.items():
+        asked = _Asked(indexer, options, depth)
+        for expected in judged:
+            asked.ask(expected, vectors.get(expected.question.id))
+            done += 1
+            if on_progress is not None:
+                on_progress(done, total)
+        runs[name] = asked.run(name, judged, measures)
+    return Evaluation(
+        name=collection.name if isinstance(collection, Collection) else "questions",
+        judged=judged,
+        runs=runs,
+        measures=tuple(measures),
+        settings=chosen,
+        main=main,
+        model=indexer.model_name or "",
+        embedding=spent,
+        depth=depth,
+    )
+
+
+class _Asked:
+    """Answers of one setting as they come in."""
+
+    def __init__(self, indexer: DualIndexer, options: SearchOptions, depth: int) -> None:
+        self._indexer, self._options, self._depth = indexer, options, depth
+        self._units: dict[str, list[str]] = {}
+        self._seconds: dict[str, float] = {}
+        self._degraded: dict[str, tuple[str, ...]] = {}
+
+    def ask(self, judged: Judged, vector: Vectors | None) -> None:
+        question = judged.question
+        started = time.perf_counter()
+        hits = search(self._indexer, question, self._options, vector, self._depth)
+        self._seconds[question.id] = time.perf_counter() - started
+        self._units[question.id] = judged.units(hits)
+        if hits.degraded:
+            self._degraded[question.id] = hits.degraded
+
+    def run(self, name: str, judged: Sequence[Judged], measures: Sequence[str]) -> Run:
+        qrels = {one.question.id: one.qrels for one in judged}
+        ranks = {
+            asked: next((place for place, unit in enumerate(units, 1) if unit in qrels[asked]), None)
+            for asked, units in self._units.items()
+        }
+        values = measure(self._units, qrels, measures)
+        return Run(name, described(self._options), ranks, values, self._seconds, self._degraded)
+
+
+def search(
+    indexer: DualIndexer, question: Question, options: SearchOptions, vector: Vectors | None, depth: int
+) -> Hits:
+    """The hits for a question on behalf of its agent."""
+    given: dict[str, Any] = dict(options)
+    if vector is not None and given.get("mode") != "keyword":
+        given["vector"] = vector
+    if given.get("reranker") is not None or given.get("diversity"):
+        given.setdefault("fetch_k", max(depth, RERANKED))
+    return indexer.search(question.text, depth, agent_id=question.agent_id, **cast("SearchOptions", given))
+
+
+def _embedded(
+    indexer: DualIndexer, questions: Sequence[Question], settings: Settings
+) -> tuple[dict[str, Vectors], dict[str, float]]:
+    """Question id → vector, and the seconds it took; none where no setting needs them."""
+    if all(options.get("mode") == "keyword" for options in settings.values()):
+        return {}, {}
+    vectors, seconds = {}, {}
+    for question in questions:
+        started = time.perf_counter()
+        vectors[question.id] = indexer.embedder.embed_query(question.text)
+        seconds[question.id] = time.perf_counter() - started
+    return vectors, seconds
+
+
+def described(options: SearchOptions) -> dict[str, Any]:
+    """Options as JSON-safe values: what is an object is named by its type."""
+    shown: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, str | int | float | bool | None | dict | list):
+            shown[name] = value
+        elif isinstance(value, tuple):
+            shown[name] = list(value)
+        else:
+            shown[name] = getattr(value, "__name__", type(value).__name__)
+    return shown
