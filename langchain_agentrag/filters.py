@@ -25,6 +25,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -37,6 +38,9 @@ MAX_DEPTH = 100
 
 MAX_CONDITIONS = 20_000
 """Most nodes of one filter; a small dict that holds itself twice per level would otherwise have 2**100."""
+
+TIME, EXPIRES = "$time", "$expires"
+"""Keys under which a document's time and expiry are tested (see `moments`); `parse` lets no such key through."""
 
 _NEGATIONS = {"$ne": "$eq", "$nin": "$in"}
 _ORDERINGS = frozenset({"$gt", "$gte", "$lt", "$lte"})
@@ -184,6 +188,16 @@ def conjoin(first: Filter | None, second: Filter | None) -> Filter | None:
         return second if first is None else first
     parts = [part for one in (first, second) for part in (one.parts if isinstance(one, And) else (one,))]
     return And(tuple(parts))
+
+
+def within(after: datetime | None, before: datetime | None) -> Filter | None:
+    """Filter that holds for documents with a time, from `after` on and before `before`; None without a bound."""
+    parts = [
+        Condition(TIME, operator, bound)
+        for operator, bound in (("$gte", after), ("$lt", before))
+        if bound is not None
+    ]
+    return _join([*parts]) if parts else None
 
 
 def _walk(root: Filter) -> Iterator[Filter]:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from langchain_agentrag import filters
 from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.chunking import Chunking
+from langchain_agentrag.derived import Derived
 from langchain_agentrag.embedding import Embedder
-from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.index import verify as verification
 from langchain_agentrag.index.ledger import Ledger, forget_records
 from langchain_agentrag.index.promises import hold_analyzer
 from langchain_agentrag.index.store import ChromaPolicy, Store
 from langchain_agentrag.index.verify import VerifyReport
-from langchain_agentrag.ingest.documents import as_doc_ids, as_source_documents, matching_ids
+from langchain_agentrag.ingest import deletion
+from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.given import with_vectors
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.isolation import verify_deep
 from langchain_agentrag.model import Model
+from langchain_agentrag.moments import check_span, later
 from langchain_agentrag.options import check_options
 from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 from langchain_agentrag.scope import Scope, check_agent_id
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 Tell = Callable[[Progress], None]
 
 
-class DualIndexer:
+class DualIndexer(Derived):
     """A store in one folder: index documents, search them in both legs, keep agents apart.
 
     Whoever holds it administers the store, for any agent; hand an agent `for_agent(agent_id)`, or a bound retriever.
@@ -54,6 +57,7 @@ class DualIndexer:
         chroma: Which partitions Chroma holds: those above exact_limit ("auto"), or every one ("always").
         lock_timeout: Seconds a write waits for another process.
         embed_timeout: Seconds a query may take to embed before the search goes on without the vector leg.
+        clock: What time it is, for what expires and for `recency`; the system's clock by default.
 
     Raises:
         NotAStoreError: the folder holds something else.
@@ -72,10 +76,13 @@ class DualIndexer:
         chroma: ChromaPolicy = "auto",
         lock_timeout: float = 30.0,
         embed_timeout: float | None = None,
+        clock: Callable[[], datetime] | None = None,
     ) -> None:
         check_options(exact_limit, chroma, lock_timeout, embed_timeout)
         self._chunking = chunking or Chunking()
-        self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout)
+        self._store = Store(
+            Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock
+        )
         try:
             self._analyzer = hold_analyzer(self._store, analyzer, reanalyze=reanalyze)
             self._model = Model(self._store, embeddings, embed_timeout)
@@ -113,16 +120,13 @@ class DualIndexer:
             StoreMismatchError: the vectors have another length than the model's.
             UsageError: the source is no collection, or it is not clear which one is meant.
         """
-        from langchain_agentrag.index.adopt import foreign_collection
-        from langchain_agentrag.ingest.adopt import adopt
+        from langchain_agentrag.ingest.adopt import foreign_records
 
-        if embeddings is None and hasattr(source, "_collection"):
-            embeddings = getattr(source, "embeddings", None)
-        with foreign_collection(source, collection_name) as collection:
-            indexer = cls(path, embeddings, **options)
+        with foreign_records(source, collection_name, embeddings) as (model, total, adopt):
+            indexer = cls(path, model, **options)
             try:
-                with indexer._pipeline(on_progress, collection.count()) as pipeline:
-                    adopt(collection, pipeline, indexer.embedder, agent_id)
+                with indexer._pipeline(on_progress, total) as pipeline:
+                    adopt(pipeline, indexer.embedder, agent_id)
             except BaseException:
                 indexer.close()
                 raise
@@ -180,6 +184,7 @@ class DualIndexer:
         *,
         split: bool = True,
         vectors: Iterable[Sequence[float] | None] | None = None,
+        ttl: timedelta | float | None = None,
         on_progress: Tell | None = None,
     ) -> SyncReport:
         """Add documents, or replace those of the same id; unchanged ones cost nothing.
@@ -190,13 +195,16 @@ class DualIndexer:
             agent_id: Owner of all of them; None leaves shared what does not claim an owner in its metadata.
             split: Whether documents are cut into chunks; False keeps each in one piece, empty ones too.
             vectors: With split=False: what the store's model made of each document, None where it still has to.
+            ttl: How long they stay, a timedelta or seconds; those whose metadata has `expires_at` stay until then. What
+                has expired is never found, read or counted again; `expire` takes it off the disk.
             on_progress: Called as documents are done.
 
         Raises:
             InvalidDocumentError: a document cannot be stored; the message says which, batches before it are stored.
             EmbeddingError: the model failed; batches before are stored, and what was embedded is kept.
         """
-        ready = as_source_documents(documents, check_agent_id(agent_id))
+        until = None if ttl is None else later(self._store.now(), check_span("ttl", ttl))
+        ready = deletion.expiring(as_source_documents(documents, check_agent_id(agent_id)), until)
         with self._pipeline(
             on_progress, len(documents) if isinstance(documents, Sequence) else None
         ) as pipeline:
@@ -204,6 +212,7 @@ class DualIndexer:
             for document, vector in pipeline.ahead(given):
                 pipeline.put(document, split=split, vector=vector)
                 pipeline.advance(document.doc_id)
+        self.expire(at_least=deletion.MANY_EXPIRED)
         return pipeline.report
 
     def sync(self, connector: BaseConnector, *, on_progress: Tell | None = None) -> SyncReport:
@@ -215,6 +224,7 @@ class DualIndexer:
         check_agent_id(connector.agent_id)
         with self._pipeline(on_progress, getattr(connector, "total", None)) as pipeline:
             run_sync(self._store, connector, pipeline)
+        self.expire(at_least=deletion.MANY_EXPIRED)
         return pipeline.report
 
     def delete(
@@ -223,29 +233,28 @@ class DualIndexer:
         *,
         filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
         agent_id: str | None = None,
+        session: object = None,
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
     ) -> SyncReport:
-        """Delete documents of one owner: those named, those a filter keeps, or those both agree on.
+        """Delete documents of one owner: those named, those the conditions keep, or those all agree on.
 
         Args:
             doc_ids: One id or several; absent ones are ignored.
             filter: Filter over the documents' metadata.
             agent_id: Owner; None deletes shared documents only.
+            session: Only documents whose metadata has this `session`.
+            after: Only documents whose time is this or later; see `SearchOptions`.
+            before: Only documents whose time is earlier than this.
 
         Raises:
-            UsageError: neither ids nor a filter that looks at a key: "everything" is said with `forget_agent`.
+            UsageError: neither ids nor a condition that looks at a key: "everything" is said with `forget_agent`.
         """
-        owner, condition = check_agent_id(agent_id), filters.parse(filter)
-        named = as_doc_ids(doc_ids)
-        if named is None and not filters.keys(condition):  # such as {}, or {"$and": []}
-            raise UsageError(
-                "delete() needs doc_ids or a filter that keeps something out: an empty one would delete everything. "
-                "To remove all of an agent's documents use forget_agent(agent_id)."
-            )
-        chosen = set(named) if named is not None else None
+        owner = check_agent_id(agent_id)
+        condition = deletion.selection(self._store.now(), filter, session=session, after=after, before=before)
+        deletion.refuse_everything(doc_ids, condition)
         with self._pipeline(None, None, keep_vectors=False) as pipeline:
-            for doc_id in named or () if condition is None else matching_ids(self._store, owner, condition):
-                if chosen is None or doc_id in chosen:
-                    pipeline.remove(owner, doc_id)
+            deletion.remove_chosen(self._store, pipeline, owner, doc_ids, condition)
         return pipeline.report
 
     def forget_agent(self, agent_id: str) -> SyncReport:
@@ -261,9 +270,11 @@ class DualIndexer:
     def ledger(self, namespace: str, *, agent_id: str | None = None) -> Ledger:
         """Keys that an outside indexing run has written for one owner; see `record_manager`."""
         self._store.check_open()
-        return Ledger(self._store.catalog, check_agent_id(agent_id), namespace)
+        return Ledger(self._store.catalog, check_agent_id(agent_id), namespace, self._store.now)
 
-    def _pipeline(self, tell: Tell | None, total: int | None, *, keep_vectors: bool = True) -> Pipeline:
+    def _pipeline(
+        self, tell: Tell | None, total: int | None, *, keep_vectors: bool = True, sweep: bool = False
+    ) -> Pipeline:
         self._store.check_open()
         return Pipeline(
             self._store,
@@ -271,6 +282,7 @@ class DualIndexer:
             self._chunking,
             lambda: self.embedder,
             keep_vectors=keep_vectors,
+            sweep=sweep,
             on_progress=tell,
             total=total,
         )
@@ -286,7 +298,8 @@ class DualIndexer:
             query: The question; one without a letter, digit or symbol finds nothing.
             k: Hits wanted, >= 1; fewer come back only when there are fewer to find.
             agent_id: On whose behalf; None sees shared documents only.
-            options: filter, mode ("hybrid", "vector", "keyword"), weights, fusion and others; see `SearchOptions`.
+            options: filter, after, before, mode ("hybrid", "vector", "keyword"), weights, fusion, recency and others;
+                see `SearchOptions`.
 
         Returns:
             Hits with scores in [0, 1]; `degraded` names a leg that failed.
@@ -296,7 +309,7 @@ class DualIndexer:
             FilterError: the filter cannot be parsed.
             RetrievalError: no leg could answer.
         """
-        request = check_request(query, k, agent_id=agent_id, options=options)
+        request = check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
         if not self._worth_asking(request):
             return Hits(query=request.query, mode=request.mode)
         return self._searcher.search(self._model.with_vector(request))
@@ -305,18 +318,10 @@ class DualIndexer:
         self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
     ) -> Hits:
         """`search` without blocking the event loop: the model's own async method, the engine in a worker thread."""
-        request = check_request(query, k, agent_id=agent_id, options=options)
+        request = check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
         if not await asyncio.to_thread(self._worth_asking, request):
             return Hits(query=request.query, mode=request.mode)
         return await asyncio.to_thread(self._searcher.search, await self._model.awith_vector(request))
-
-    def vector_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
-        """`search` with the vector leg alone."""
-        return self.search(query, k, mode="vector", **options)
-
-    def keyword_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
-        """`search` with the keyword leg alone; needs no embedding model."""
-        return self.search(query, k, mode="keyword", **options)
 
     def read(
         self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0, agent_id: str | None = None
@@ -342,14 +347,16 @@ class DualIndexer:
         *,
         filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
         agent_id: str | None = None,
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
     ) -> list[SourceDocument]:
-        """Documents by id, in the order of the ids, by filter, or by both; absent ones are left out.
+        """Documents by id, in the order of the ids, by filter, by time, or by what all agree on; absent ones left out.
 
         The agent's own document comes before a shared one of the same id; without an agent only shared ones are seen.
         """
         self._store.check_open()
-        scope, condition = Scope(check_agent_id(agent_id)), filters.parse(filter)
-        return read_documents(self._store, scope, doc_ids, condition)
+        condition = deletion.selection(self._store.now(), filter, after=after, before=before)
+        return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids, condition)
 
     def _worth_asking(self, request: SearchRequest) -> bool:
         """Whether the query says something and there is something to find: if not, the model is not bothered."""
@@ -364,30 +371,19 @@ class DualIndexer:
         owner = check_agent_id(agent_id)
         return self._store.stats(None if owner is None else Scope(owner))
 
-    async def aindex_documents(
-        self,
-        documents: Iterable[Any],
-        agent_id: str | None = None,
-        **options: Any,  # noqa: ANN401
-    ) -> SyncReport:
-        """`index_documents` in a worker thread."""
-        return await asyncio.to_thread(self.index_documents, documents, agent_id, **options)
+    def expire(self, *, at_least: int = 1) -> SyncReport:
+        """Remove from disk what has expired, of all owners, unless it is less; `deleted` says how many documents.
 
-    async def async_sync(self, connector: BaseConnector, *, on_progress: Tell | None = None) -> SyncReport:
-        """`sync` in a worker thread."""
-        return await asyncio.to_thread(self.sync, connector, on_progress=on_progress)
-
-    async def adelete(self, doc_ids: str | Iterable[str] | None = None, **options: Any) -> SyncReport:  # noqa: ANN401
-        """`delete` in a worker thread."""
-        return await asyncio.to_thread(self.delete, doc_ids, **options)
-
-    async def aforget_agent(self, agent_id: str) -> SyncReport:
-        """`forget_agent` in a worker thread."""
-        return await asyncio.to_thread(self.forget_agent, agent_id)
-
-    async def aread(self, doc_id: str, chunk_id: int = 0, **options: Any) -> Passage:  # noqa: ANN401
-        """`read` in a worker thread."""
-        return await asyncio.to_thread(self.read, doc_id, chunk_id, **options)
+        No search, reading or count sees them from the moment they expire on, whether this is called or not.
+        """
+        self._store.check_open()
+        due = self._store.expiry.due(self._store.now(), at_least)
+        if not due:
+            return SyncReport()
+        with self._pipeline(None, None, keep_vectors=False, sweep=True) as pipeline:
+            for owner, doc_id in due:
+                pipeline.remove(owner, doc_id)
+        return pipeline.report
 
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Compare both legs with the catalog; `deep` also looks into every chunk and tries to make agents leak."""

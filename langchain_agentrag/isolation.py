@@ -189,7 +189,7 @@ class IsolationCheck:
         lengths: Counter[str] = Counter()
         frequencies: dict[str, Counter[str]] = {field: Counter() for field in asked}
         with self._store.catalog.snapshot() as connection:
-            held = analysed(connection, scope)
+            held = analysed(connection, scope, self._store.now())
         for terms in held.values():
             lengths.update(terms.lengths)
             for field, wanted in asked.items():
@@ -211,7 +211,10 @@ class IsolationCheck:
     def _read(self, probe: _Probe) -> None:
         doc_id, ordinal, _ = probe.secret
         with self._store.catalog.snapshot() as connection:
-            visible = any(find_document(connection, owner, doc_id) for owner in {None, probe.outsider})
+            visible = any(
+                find_document(connection, owner, doc_id, self._store.now())
+                for owner in {None, probe.outsider}
+            )
         given = self._indexer.get([doc_id], agent_id=probe.outsider)
         if given and not visible:
             self._note(
@@ -241,7 +244,8 @@ class IsolationCheck:
         if outsider is None:
             return  # the counts of nobody in particular are the administrator's
         scope = {None, outsider}
-        seen = [part for part in self._store.catalog.partitions() if part.owner in scope]
+        living = (self._store.living(owner) for owner in scope)
+        seen = [found.partition for found in living if found is not None]
         told = self._indexer.stats(outsider)
         if (told.documents, told.chunks) != (sum(p.documents for p in seen), sum(p.chunks for p in seen)):
             self._note(f"stats() tells {_name(outsider)} of documents it may not see")

@@ -59,7 +59,7 @@ def moment(value: object) -> datetime | None:
     except InvalidDocumentError:
         return None
     if isinstance(value, datetime):
-        return _in_utc(value)
+        return in_utc(value)
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, str):
@@ -151,7 +151,8 @@ def microseconds(when: datetime) -> int:
     return (when - EPOCH) // _MICROSECOND
 
 
-def _in_utc(value: datetime) -> datetime:
+def in_utc(value: datetime) -> datetime:
+    """The datetime in UTC; a naive one is taken to be."""
     if value.tzinfo is None or value.utcoffset() is None:
         return value.replace(tzinfo=UTC, fold=0)
     try:
@@ -169,7 +170,7 @@ def _written(text: str) -> datetime | None:
         if len(text) != 8:  # noqa: PLR2004  (20240501)
             return None
     try:
-        return _in_utc(datetime.fromisoformat(text))
+        return in_utc(datetime.fromisoformat(text))
     except ValueError:
         pass
     found = _WRITTEN.fullmatch(text)

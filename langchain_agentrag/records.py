@@ -100,6 +100,7 @@ class Explanation:
         highlights: Character spans of those words within the hit's text.
         fusion: Name of the fusion rule.
         weights: Share of each leg, (vector, keyword).
+        recency: What being recent added to the score; 0 unless it was asked for.
     """
 
     vector: LegEvidence | None = None
@@ -108,6 +109,7 @@ class Explanation:
     highlights: tuple[tuple[int, int], ...] = ()
     fusion: str = ""
     weights: tuple[float, float] = (0.5, 0.5)
+    recency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

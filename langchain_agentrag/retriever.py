@@ -231,6 +231,7 @@ def explanation(hit: Hit) -> dict[str, Any]:
         "matched": list(why.matched),
         "fusion": why.fusion,
         "weights": list(why.weights),
+        "recency": why.recency,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from langchain_agentrag.errors import ScopeError
@@ -48,10 +49,13 @@ class AgentView:
         documents: Iterable[Any],
         *,
         split: bool = True,
+        ttl: timedelta | float | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> SyncReport:
         """Add or replace documents of this agent; see `DualIndexer.index_documents`."""
-        return self._indexer.index_documents(documents, self._agent, split=split, on_progress=on_progress)
+        return self._indexer.index_documents(
+            documents, self._agent, split=split, ttl=ttl, on_progress=on_progress
+        )
 
     def sync(
         self, connector: BaseConnector, *, on_progress: Callable[[Progress], None] | None = None
@@ -68,9 +72,19 @@ class AgentView:
             )
         return self._indexer.sync(connector, on_progress=on_progress)
 
-    def delete(self, doc_ids: str | Iterable[str] | None = None, *, filter: Any = None) -> SyncReport:  # noqa: A002, ANN401
+    def delete(
+        self,
+        doc_ids: str | Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401
+        session: object = None,
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
+    ) -> SyncReport:
         """Delete documents of this agent; see `DualIndexer.delete`."""
-        return self._indexer.delete(doc_ids, filter=filter, agent_id=self._agent)
+        return self._indexer.delete(
+            doc_ids, filter=filter, session=session, after=after, before=before, agent_id=self._agent
+        )
 
     def forget(self) -> SyncReport:
         """Remove everything this agent owns; see `DualIndexer.forget_agent`."""
@@ -100,9 +114,16 @@ class AgentView:
         """`read` in a worker thread."""
         return await self._indexer.aread(doc_id, chunk_id, before=before, after=after, agent_id=self._agent)
 
-    def get(self, doc_ids: Iterable[str]) -> list[SourceDocument]:
-        """Documents this agent may see, by id; see `DualIndexer.get`."""
-        return self._indexer.get(doc_ids, agent_id=self._agent)
+    def get(
+        self,
+        doc_ids: Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
+    ) -> list[SourceDocument]:
+        """Documents this agent may see, by id, filter or time; see `DualIndexer.get`."""
+        return self._indexer.get(doc_ids, filter=filter, after=after, before=before, agent_id=self._agent)
 
     def stats(self) -> StoreStats:
         """Counts of what this agent may see."""

@@ -8,12 +8,14 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import numpy as np
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.analysis import FIELDS, Terms
 from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.moments import EPOCH, document_expiry, microseconds
 from langchain_agentrag.records import Chunk, SourceDocument
 
 CACHE_LIMIT = 20_000
@@ -56,6 +58,8 @@ class Batch:
         versions: (source, item) → version to remember; written with the documents it speaks of.
         gone: (source, item) to forget.
         keep_vectors: Whether vectors of removed chunks stay in the cache (a re-index) or go (a deletion).
+        now: The present; what expired before is not there: putting it adds, removing it is no deletion.
+        sweep: Whether only what has expired is removed.
     """
 
     puts: list[PreparedDocument] = field(default_factory=list)
@@ -63,6 +67,8 @@ class Batch:
     versions: dict[tuple[str, str], str | None] = field(default_factory=dict)
     gone: list[tuple[str, str]] = field(default_factory=list)
     keep_vectors: bool = True
+    now: datetime = EPOCH
+    sweep: bool = False
 
 
 @dataclass(slots=True)
@@ -156,8 +162,9 @@ def commit(
     for put in batch.puts:
         partition = partitions[put.document.agent_id]
         tally = outcome.tallies[partition]
-        document, existed = _replace_document(connection, put, partition, tally, keep=batch.keep_vectors)
+        document, existed = _replace_document(connection, put, partition, tally, batch)
         _insert_chunks(connection, put, partition, document, free[partition])
+        _note_expiry(connection, put, partition, document)
         for part in put.chunks:
             tally.count(part.lengths, 1)
         tally.documents += not existed
@@ -166,11 +173,13 @@ def commit(
         outcome.added += not existed
     for owner, doc_id in batch.removes:
         partition = partitions[owner]
-        if _remove_document(
-            connection, partition, doc_id, outcome.tallies[partition], keep=batch.keep_vectors
-        ):
-            outcome.tallies[partition].documents -= 1
-            outcome.deleted += 1
+        found = _find(connection, partition, doc_id)
+        expired = found is not None and _has_expired(connection, found, batch.now)
+        if found is not None and (expired or not batch.sweep):
+            _remove_document(
+                connection, partition, found, outcome.tallies[partition], keep=batch.keep_vectors
+            )
+            outcome.deleted += expired is batch.sweep
     connection.executemany(
         "INSERT OR REPLACE INTO items VALUES (?, ?, ?)",
         [(source, item, version) for (source, item), version in batch.versions.items()],
@@ -181,8 +190,29 @@ def commit(
     return outcome
 
 
+def _find(connection: sqlite3.Connection, partition: int, doc_id: str) -> int | None:
+    found = connection.execute(
+        "SELECT id FROM documents WHERE partition = ? AND doc_id = ?", (partition, doc_id)
+    ).fetchone()
+    return None if found is None else int(found[0])
+
+
+def _has_expired(connection: sqlite3.Connection, document: int, now: datetime) -> bool:
+    query = "SELECT 1 FROM expiry WHERE document = ? AND at <= ?"
+    return connection.execute(query, (document, microseconds(now))).fetchone() is not None
+
+
+def _note_expiry(
+    connection: sqlite3.Connection, put: PreparedDocument, partition: int, document: int
+) -> None:
+    connection.execute("DELETE FROM expiry WHERE document = ?", (document,))
+    expiry = document_expiry(put.document.metadata)
+    if expiry is not None:
+        connection.execute("INSERT INTO expiry VALUES (?, ?, ?)", (document, partition, microseconds(expiry)))
+
+
 def _replace_document(
-    connection: sqlite3.Connection, put: PreparedDocument, partition: int, tally: Tally, *, keep: bool
+    connection: sqlite3.Connection, put: PreparedDocument, partition: int, tally: Tally, batch: Batch
 ) -> tuple[int, bool]:
     document, chunks = put.document, put.chunks
     whole = len(chunks) == 1 and chunks[0].chunk.text == document.text
@@ -193,21 +223,22 @@ def _replace_document(
         put.source,
         put.item,
     )
-    found = connection.execute(
-        "SELECT id FROM documents WHERE partition = ? AND doc_id = ?", (partition, document.doc_id)
-    ).fetchone()
+    found = _find(connection, partition, document.doc_id)
+    if found is not None and _has_expired(connection, found, batch.now):
+        _remove_document(connection, partition, found, tally, keep=batch.keep_vectors)
+        found = None
     if found is None:
         inserted = connection.execute(
             "INSERT INTO documents(text, metadata, signature, source, item, partition, doc_id) VALUES (?,?,?,?,?,?,?)",
             (*values, partition, document.doc_id),
         )
         return int(inserted.lastrowid or 0), False
-    _kill_chunks(connection, partition, found[0], tally, keep=keep)
+    _kill_chunks(connection, partition, found, tally, keep=batch.keep_vectors)
     connection.execute(
         "UPDATE documents SET text = ?, metadata = ?, signature = ?, source = ?, item = ? WHERE id = ?",
-        (*values, found[0]),
+        (*values, found),
     )
-    return int(found[0]), True
+    return found, True
 
 
 def _insert_chunks(
@@ -244,20 +275,17 @@ def _insert_chunks(
 
 
 def _remove_document(
-    connection: sqlite3.Connection, partition: int, doc_id: str, tally: Tally, *, keep: bool
-) -> bool:
-    found = connection.execute(
-        "SELECT id FROM documents WHERE partition = ? AND doc_id = ?", (partition, doc_id)
-    ).fetchone()
-    if found is None:
-        return False
+    connection: sqlite3.Connection, partition: int, document: int, tally: Tally, *, keep: bool
+) -> None:
     # a source that still holds the document shall bring it back: forget what version of the item was read
     connection.execute(
-        "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE id = ?)", found
+        "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE id = ?)",
+        (document,),
     )
-    _kill_chunks(connection, partition, found[0], tally, keep=keep)
-    connection.execute("DELETE FROM documents WHERE id = ?", found)
-    return True
+    _kill_chunks(connection, partition, document, tally, keep=keep)
+    connection.execute("DELETE FROM expiry WHERE document = ?", (document,))
+    connection.execute("DELETE FROM documents WHERE id = ?", (document,))
+    tally.documents -= 1
 
 
 def _kill_chunks(

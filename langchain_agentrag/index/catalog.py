@@ -19,7 +19,7 @@ from typing import Any
 
 from langchain_agentrag.errors import NotAStoreError, StoreError, StoreMismatchError
 from langchain_agentrag.index.journal import JournalEntry, journal_entry
-from langchain_agentrag.index.schema import FORMAT, SCHEMA
+from langchain_agentrag.index.schema import FORMAT, add_expiry, create
 
 logger = logging.getLogger(__name__)
 
@@ -287,7 +287,9 @@ class Catalog:
                 row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             }
             if not tables:
-                self._create(connection)
+                create(connection)
+            elif "expiry" not in tables and "documents" in tables:
+                add_expiry(connection)
         except sqlite3.DatabaseError as error:
             self.close()
             raise _cannot_open(self._path, error) from error
@@ -304,16 +306,6 @@ class Catalog:
                 f"The store {self._path.parent} has format {found}, this version reads format {FORMAT}. "
                 "Upgrade langchain-agentrag, or index into a new folder."
             )
-
-    def _create(self, connection: sqlite3.Connection) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        # another process may have made it while this one waited
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
-            for statement in SCHEMA.split(";\n"):
-                if statement.strip():
-                    connection.execute(statement)
-            connection.execute("INSERT INTO manifest VALUES ('format', ?)", (json.dumps(FORMAT),))
-        connection.execute("COMMIT")
 
 
 class _Connection(sqlite3.Connection):

@@ -7,6 +7,7 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from langchain_agentrag.index.batch import (
 from langchain_agentrag.index.catalog import PartitionRow, batched
 from langchain_agentrag.index.exact import cosines, unpack_vectors
 from langchain_agentrag.index.store import Store
+from langchain_agentrag.moments import microseconds
 from langchain_agentrag.records import Chunk
 
 _PROBED = 200  # rows asked for one by one in the keyword leg, and terms counted there, per partition
@@ -110,16 +112,17 @@ def owners_of(connection: sqlite3.Connection, address: Address) -> set[str | Non
 
 
 def analysed(
-    connection: sqlite3.Connection, owners: Iterable[str | None]
+    connection: sqlite3.Connection, owners: Iterable[str | None], now: datetime
 ) -> dict[tuple[str | None, str, int], Terms]:
-    """Stored terms of everything these owners have, by owner, document and chunk."""
+    """Stored terms of everything these owners have that has not expired, by owner, document and chunk."""
     return {
         (owner, doc_id, ordinal): unpack_terms(terms, lengths)
         for owner in owners
         for doc_id, ordinal, terms, lengths in connection.execute(
             "SELECT d.doc_id, c.ordinal, c.terms, c.lengths FROM chunks c JOIN documents d ON d.id = c.document "
-            "JOIN partitions p ON p.id = c.partition WHERE p.owner IS ?",
-            (owner,),
+            "JOIN partitions p ON p.id = c.partition WHERE p.owner IS ? "
+            "AND NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?)",
+            (owner, microseconds(now)),
         )
     }
 

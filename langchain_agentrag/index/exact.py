@@ -6,6 +6,7 @@ were only added.
 
 from __future__ import annotations
 
+import datetime as dt
 import sqlite3
 import sys
 import threading
@@ -16,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.filters import And, Condition, Filter, Not, Or, keys, lookup
+from langchain_agentrag.filters import EXPIRES, TIME, And, Condition, Filter, Not, Or, keys, lookup
 from langchain_agentrag.index.catalog import Catalog, PartitionRow, batched
 from langchain_agentrag.index.protocol import Rows, Vectors
+from langchain_agentrag.moments import EPOCH, EXPIRY_KEY, document_time, microseconds, moment
 
 Mask = npt.NDArray[np.bool_]
 
@@ -68,6 +70,47 @@ class Column:
         return code
 
 
+_NEVER = np.iinfo(np.int64).min  # row without a moment
+
+
+class MomentColumn:
+    """Times or expiries, as microseconds since 1970: hardly two rows share one, so they are compared as an array."""
+
+    def __init__(self) -> None:
+        self.moments: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    def extend(self, found: Iterator[tuple[Any, bool]]) -> None:
+        """Append one (value, present) pair per row."""
+        new = np.fromiter(
+            (microseconds(value) if present else _NEVER for value, present in found), dtype=np.int64
+        )
+        self.moments = np.concatenate([self.moments, new])
+
+    def keep(self, kept: Mask) -> None:
+        """Drop the rows that are not kept."""
+        self.moments = self.moments[kept]
+
+    def test(self, condition: Condition) -> Mask:
+        """Which rows satisfy the condition."""
+        compare, bound = _COMPARISONS.get(condition.op), moment(condition.operand)
+        if compare is not None and bound is not None:
+            mask: Mask = compare(self.moments, microseconds(bound)) & (self.moments != _NEVER)
+            return mask
+        shown = (
+            None if value == _NEVER else EPOCH + dt.timedelta(microseconds=value)
+            for value in self.moments.tolist()
+        )
+        return np.fromiter((condition.test(value, value is not None) for value in shown), dtype=np.bool_)
+
+
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    "$gt": np.greater,
+    "$gte": np.greater_equal,
+    "$lt": np.less,
+    "$lte": np.less_equal,
+}
+
+
 class PartitionCache:
     """What is kept in memory of one partition. Thread-safe.
 
@@ -83,7 +126,7 @@ class PartitionCache:
         self._generation, self._removals = -1, -1
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._matrix: Vectors | None = None
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, Column | MomentColumn] = {}
         self._masks: dict[Filter, Mask] = {}  # both legs of a search ask for the same one
 
     def select(self, state: PartitionRow, condition: Filter | None) -> Rows:
@@ -198,13 +241,15 @@ class PartitionCache:
 
     def _load_columns(self, condition: Filter) -> None:
         for key in keys(condition) - self._columns.keys():
-            column = Column()
+            column = MomentColumn() if key in {TIME, EXPIRES} else Column()
             with self._catalog.snapshot() as connection:
                 self._advance(connection)
                 self._fill(connection, {key: column}, -1)
             self._columns[key] = column
 
-    def _fill(self, connection: sqlite3.Connection, columns: Mapping[str, Column], after: int) -> None:
+    def _fill(
+        self, connection: sqlite3.Connection, columns: Mapping[str, Column | MomentColumn], after: int
+    ) -> None:
         if not columns:
             return
         views = [
@@ -220,12 +265,18 @@ class PartitionCache:
 
 
 def filterable(owner: str | None, doc_id: str, metadata: Mapping[str, Any], locator: str) -> dict[str, Any]:
-    """What a filter sees of a chunk: its place, the document's metadata, and who owns it.
+    """What a filter sees of a chunk: its place, the document's metadata, who owns it, its time and its expiry.
 
     The owner is the real one: a metadata key that happens to be called `agent_id` cannot pretend to be another's.
     """
     places = codec.decode(locator) if locator != "{}" else {}
-    return {**places, **metadata, "agent_id": owner, "doc_id": doc_id}
+    view = {**places, **metadata, "agent_id": owner, "doc_id": doc_id}
+    for key, value in ((TIME, document_time(metadata)), (EXPIRES, moment(metadata.get(EXPIRY_KEY)))):
+        if value is not None:
+            view[key] = value
+        else:
+            view.pop(key, None)  # nor can metadata pretend to another time
+    return view
 
 
 def normalised(vectors: Vectors) -> Vectors:

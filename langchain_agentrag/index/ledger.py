@@ -7,10 +7,12 @@ reported as up to date.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from langchain_agentrag.index.catalog import Catalog
+from langchain_agentrag.moments import microseconds
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records(
@@ -28,10 +30,13 @@ class Ledger:
         catalog: The store's catalog.
         owner: Agent, or None for shared.
         namespace: Tells several sources of one owner apart.
+        clock: The present; a document that has expired is not there.
     """
 
-    def __init__(self, catalog: Catalog, owner: str | None, namespace: str) -> None:
-        self._catalog = catalog
+    def __init__(
+        self, catalog: Catalog, owner: str | None, namespace: str, clock: Callable[[], datetime]
+    ) -> None:
+        self._catalog, self._clock = catalog, clock
         self._owner, self._namespace = owner, namespace
         self._place = (owner or "", namespace)
 
@@ -67,8 +72,9 @@ class Ledger:
                 for (key,) in self._catalog.connection().execute(
                     "SELECT r.key FROM records r JOIN partitions p ON p.owner IS ? "
                     "JOIN documents d ON d.partition = p.id AND d.doc_id = r.key "
-                    f"WHERE r.owner = ? AND r.namespace = ? AND r.key IN ({marks})",
-                    (self._owner, *self._place, *part),
+                    f"WHERE r.owner = ? AND r.namespace = ? AND r.key IN ({marks}) "
+                    "AND NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?)",
+                    (self._owner, *self._place, *part, microseconds(self._clock())),
                 )
             )
         return found

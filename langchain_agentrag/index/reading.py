@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.index.catalog import batched
 from langchain_agentrag.index.exact import unpack_vectors
 from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.moments import document_time, microseconds
 
 
 class ScoringRow(NamedTuple):
@@ -83,22 +85,27 @@ def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int
     return found
 
 
-def find_document(connection: sqlite3.Connection, owner: str | None, doc_id: str) -> StoredDocument | None:
-    """A document by its owner and id; no document has an id that cannot be stored."""
+_NOT_EXPIRED = "NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?)"
+
+
+def find_document(
+    connection: sqlite3.Connection, owner: str | None, doc_id: str, now: datetime
+) -> StoredDocument | None:
+    """A document by its owner and id, unless it has expired; no document has an id that cannot be stored."""
     if not isinstance(doc_id, str) or not is_storable(doc_id):
         return None
     values = connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item FROM documents d "
-        "JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND d.doc_id = ?",
-        (owner, doc_id),
+        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND d.doc_id = ? AND {_NOT_EXPIRED}",
+        (owner, doc_id, microseconds(now)),
     ).fetchone()
     return None if values is None else StoredDocument._make(values)
 
 
 def find_documents(
-    connection: sqlite3.Connection, owner: str | None, doc_ids: Sequence[str]
+    connection: sqlite3.Connection, owner: str | None, doc_ids: Sequence[str], now: datetime
 ) -> dict[str, StoredDocument]:
-    """Those of an owner's documents that are there, by id."""
+    """Those of an owner's documents that are there and have not expired, by id."""
     found: dict[str, StoredDocument] = {}
     partition = connection.execute("SELECT id FROM partitions WHERE owner IS ?", (owner,)).fetchone()
     if partition is None:
@@ -107,22 +114,22 @@ def find_documents(
         part = doc_ids[start : start + 500]
         marks = ",".join("?" * len(part))
         for key, doc_id, *rest in connection.execute(
-            "SELECT id, doc_id, signature, source, item FROM documents "
-            f"WHERE partition = ? AND doc_id IN ({marks})",
-            (*partition, *part),
+            "SELECT id, doc_id, signature, source, item FROM documents d "
+            f"WHERE partition = ? AND doc_id IN ({marks}) AND {_NOT_EXPIRED}",
+            (*partition, *part, microseconds(now)),
         ):
             found[doc_id] = StoredDocument(key, owner, doc_id, *rest)
     return found
 
 
 def documents_of(
-    connection: sqlite3.Connection, owner: str | None
+    connection: sqlite3.Connection, owner: str | None, now: datetime
 ) -> Iterator[tuple[StoredDocument, dict[str, Any]]]:
-    """Every document of an owner with its metadata, in document order."""
+    """Every document of an owner that has not expired, with its metadata, in document order."""
     for *values, metadata in connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item, d.metadata FROM documents d "
-        "JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? ORDER BY d.id",
-        (owner,),
+        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND {_NOT_EXPIRED} ORDER BY d.id",
+        (owner, microseconds(now)),
     ):
         yield StoredDocument._make(values), codec.decode(metadata)
 
@@ -144,11 +151,26 @@ def item_versions(connection: sqlite3.Connection, source: str) -> dict[str, str 
     return dict(connection.execute("SELECT item, version FROM items WHERE source = ?", (source,)))
 
 
-def item_counts(connection: sqlite3.Connection, source: str) -> dict[str, int]:
-    """Item → number of documents, of everything a connector delivered and still has."""
+def item_counts(connection: sqlite3.Connection, source: str, now: datetime) -> dict[str, int]:
+    """Item → number of documents that have not expired, of everything a connector delivered and still has."""
     return dict(
-        connection.execute("SELECT item, count(*) FROM documents WHERE source = ? GROUP BY item", (source,))
+        connection.execute(
+            f"SELECT item, count(*) FROM documents d WHERE source = ? AND {_NOT_EXPIRED} GROUP BY item",
+            (source, microseconds(now)),
+        )
     )
+
+
+def document_times(connection: sqlite3.Connection, documents: Sequence[int]) -> dict[int, datetime]:
+    """The times of those of the documents that have one."""
+    found: dict[int, datetime] = {}
+    for part in batched(documents):
+        marks = ",".join("?" * len(part))
+        query = f"SELECT id, metadata FROM documents WHERE id IN ({marks})"
+        for key, metadata in connection.execute(query, tuple(part)):
+            if (when := document_time(codec.decode(metadata))) is not None:
+                found[key] = when
+    return found
 
 
 def known_vectors(

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+
+from langchain_agentrag import metadata as codec
+from langchain_agentrag.moments import EXPIRY_KEY, microseconds, moment
+
 FORMAT = 1
 """Version of the schema below; a newer one is refused, an older one is migrated on open."""
 
@@ -57,3 +63,38 @@ CREATE TABLE journal(
 CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('row', 1), ('chroma', 0);
 """
+
+_EXPIRY = (
+    # only of documents that expire; `at` is in microseconds since 1970
+    "CREATE TABLE IF NOT EXISTS expiry(document INTEGER PRIMARY KEY REFERENCES documents(id), "
+    "partition INTEGER NOT NULL, at INTEGER NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS expiry_at ON expiry(partition, at)",
+)
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Make the tables of an empty catalog, unless another process has made them while this one waited."""
+    connection.execute("BEGIN IMMEDIATE")
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
+        for statement in (*SCHEMA.split(";\n"), *_EXPIRY):
+            if statement.strip():
+                connection.execute(statement)
+        connection.execute("INSERT INTO manifest VALUES ('format', ?)", (json.dumps(FORMAT),))
+    connection.execute("COMMIT")
+
+
+def add_expiry(connection: sqlite3.Connection) -> None:
+    """Note what expires in a catalog that was made before documents could."""
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _EXPIRY:
+        connection.execute(statement)
+    found = connection.execute(
+        "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)", (EXPIRY_KEY,)
+    ).fetchall()
+    for document, partition, packed in found:
+        when = moment(codec.decode(packed).get(EXPIRY_KEY))
+        if when is not None:
+            connection.execute(
+                "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)", (document, partition, microseconds(when))
+            )
+    connection.execute("COMMIT")

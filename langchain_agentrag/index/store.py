@@ -12,23 +12,24 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from langchain_agentrag.errors import (
-    NotAStoreError,
     StoreClosedError,
     StoreError,
     StoreLockedError,
 )
 from langchain_agentrag.index.batch import Batch, Outcome, PreparedChunk, commit, pack_vector
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
-from langchain_agentrag.index.disk import bytes_of
+from langchain_agentrag.index.disk import bytes_of, prepare_folder
 from langchain_agentrag.index.exact import PartitionCache
+from langchain_agentrag.index.expiry import Expiries, Living
 from langchain_agentrag.index.faults import reach
 from langchain_agentrag.index.keyword import TantivyKeywords
 from langchain_agentrag.index.legs import Legs, fresh_name
@@ -36,6 +37,7 @@ from langchain_agentrag.index.lock import WriteLock
 from langchain_agentrag.index.protocol import Rows, Vectors
 from langchain_agentrag.index.recovery import Recovery
 from langchain_agentrag.index.vector import ChromaVectors
+from langchain_agentrag.moments import in_utc
 from langchain_agentrag.records import StoreStats
 from langchain_agentrag.scope import Scope
 
@@ -55,6 +57,7 @@ class Store:
         exact_limit: Largest partition that is scored exactly.
         chroma: Which partitions Chroma holds.
         lock_timeout: Seconds to wait for another writer.
+        clock: What time it is; decides what has expired.
 
     Raises:
         NotAStoreError: the folder holds something else.
@@ -62,13 +65,22 @@ class Store:
         StoreError: it cannot be opened.
     """
 
-    def __init__(self, folder: Path, *, exact_limit: int, chroma: ChromaPolicy, lock_timeout: float) -> None:
-        _check_folder(folder)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        exact_limit: int,
+        chroma: ChromaPolicy,
+        lock_timeout: float,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        prepare_folder(folder)
         self.folder, self.exact_limit, self._policy = folder, exact_limit, chroma
         self.catalog = Catalog(folder / "catalog.sqlite")
         self.lock = WriteLock(folder, lock_timeout)
         self.legs = Legs(folder, self.catalog, self.lock)
         self.recovery = Recovery(self.catalog, self.legs)
+        self.expiry, self._clock = Expiries(self.catalog), clock or _utc_now
         self._pid, self._closed = os.getpid(), False
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
         try:
@@ -99,6 +111,15 @@ class Store:
             )
         if self._closed:
             raise StoreClosedError(f"The store {self.folder} is closed: open it again to use it.")
+
+    def now(self) -> datetime:
+        """The present, in UTC."""
+        return in_utc(self._clock())
+
+    def living(self, owner: str | None) -> Living | None:
+        """The owner's partition without what has expired; None while it has none."""
+        partition = self.catalog.partition(owner)
+        return None if partition is None else self.expiry.living(partition, self.now())
 
     # -- handles --------------------------------------------------------------------------------------------------
 
@@ -152,6 +173,7 @@ class Store:
             partition = self.catalog.partition(owner)
             if partition is None:
                 return Outcome()
+            living = self.expiry.living(partition, self.now()).partition
             with self.catalog.transaction() as connection:
                 connection.execute(
                     "DELETE FROM items WHERE (source, item) IN "
@@ -160,7 +182,7 @@ class Store:
                 )
                 rows = "(SELECT row FROM chunks WHERE partition = ?)"
                 connection.execute(f"DELETE FROM vectors WHERE row IN {rows}", (partition.id,))
-                for table in ("chunks", "documents", "embedding_cache", "journal"):
+                for table in ("expiry", "chunks", "documents", "embedding_cache", "journal"):
                     connection.execute(f"DELETE FROM {table} WHERE partition = ?", (partition.id,))
                 connection.execute("DELETE FROM partitions WHERE id = ?", (partition.id,))
                 connection.execute(
@@ -173,7 +195,7 @@ class Store:
             reach("forget-committed")
             self.legs.forget(partition)
             self._erase(f"agent {owner!r}")
-            return Outcome(deleted=partition.documents)
+            return Outcome(deleted=living.documents)
 
     def erase(self) -> None:
         """Remove from disk what deleted documents have left in the keyword indexes and in the write-ahead log.
@@ -214,7 +236,9 @@ class Store:
 
     def stats(self, scope: Scope | None) -> StoreStats:
         """Counts over what a scope may see, or over everything for whoever administers the store."""
-        partitions = [part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner)]
+        admitted = (part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner))
+        now = self.now()
+        partitions = [self.expiry.living(part, now).partition for part in admitted]
         # an agent that sees no document must not learn from the model's name that others have written
         told = scope is None or any(part.documents for part in partitions)
         return StoreStats(
@@ -235,6 +259,7 @@ class Store:
         return self.catalog.add_partition(owner, fresh_name(owner))
 
     def _attempt(self, batch: Batch) -> tuple[Outcome, set[str | None]]:
+        batch.now = self.now()
         owners = {put.document.agent_id for put in batch.puts}
         partitions = {owner: self.ensure_partition(owner) for owner in owners}
         for owner in {owner for owner, _ in batch.removes} - owners:
@@ -344,6 +369,10 @@ class Store:
             )
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 def _wait(future: Future[None]) -> None:
     """Until it is done, however often the waiting is interrupted; the interruption comes through afterwards."""
     interrupted: BaseException | None = None
@@ -354,20 +383,3 @@ def _wait(future: Future[None]) -> None:
             interrupted = error
     if interrupted is not None:
         raise interrupted
-
-
-def _check_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise NotAStoreError(
-            f"{folder} is a file, not a folder. Pass the folder of a store, or a new folder."
-        )
-    if folder.is_dir() and not (folder / "catalog.sqlite").exists() and any(folder.iterdir()):
-        raise NotAStoreError(
-            f"{folder} holds files but no catalog.sqlite, so it is not a store. Pass a new or empty folder."
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"Cannot make the store folder {folder}: {error}. Pass a folder that can be written."
-        ) from error

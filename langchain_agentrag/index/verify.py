@@ -58,13 +58,15 @@ def verify(store: Store) -> VerifyReport:
         ]
         for partition in partitions:
             problems += _check_partition(store, partition)
+        now = store.now()
+        living = [store.expiry.living(partition, now).partition for partition in partitions]
         folders, collections = store.recovery.strays()
         problems += [f"{name} is an index of no partition" for name in sorted(folders | collections)]
         return VerifyReport(
             problems=tuple(problems),
             partitions=len(partitions),
-            documents=sum(partition.documents for partition in partitions),
-            chunks=sum(partition.chunks for partition in partitions),
+            documents=sum(partition.documents for partition in living),
+            chunks=sum(partition.chunks for partition in living),
             vectors=sum(partition.chunks for partition in partitions if partition.in_chroma),
         )
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import AgentRagError, StoreMismatchError
-from langchain_agentrag.index.adopt import ForeignCollection, Record
+from langchain_agentrag.index.adopt import ForeignCollection, Record, foreign_collection
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.records import SourceDocument
@@ -23,6 +25,19 @@ Owner = str | Callable[[Mapping[str, Any]], str | None] | None
 
 _NODE = "_node_content"
 _BOOKKEEPING = frozenset({_NODE, "_node_type", "document_id", "doc_id", "ref_doc_id"})
+
+
+@contextmanager
+def foreign_records(
+    source: Any,  # noqa: ANN401
+    name: str | None,
+    model: Any,  # noqa: ANN401
+) -> Iterator[tuple[Any, int, Callable[[Pipeline, Embedder, Owner], None]]]:
+    """A Chroma collection while it is open: its model, the number of its records, and what takes them over."""
+    if model is None and hasattr(source, "_collection"):
+        model = getattr(source, "embeddings", None)
+    with foreign_collection(source, name) as collection:
+        yield model, collection.count(), partial(adopt, collection)
 
 
 def adopt(collection: ForeignCollection, pipeline: Pipeline, model: Embedder, owner: Owner) -> None:

@@ -14,6 +14,7 @@ from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageErr
 from langchain_agentrag.index.exact import filterable
 from langchain_agentrag.index.reading import documents_of, is_storable
 from langchain_agentrag.index.store import Store
+from langchain_agentrag.moments import document_expiry
 from langchain_agentrag.records import Section, SourceDocument, TextKind
 from langchain_agentrag.scope import resolve_owner
 
@@ -78,6 +79,7 @@ def check_document(document: SourceDocument) -> None:
             f"metadata must be a mapping, got {type(document.metadata).__name__}: pass a dict."
         )
     codec.encode(document.metadata)
+    document_expiry(document.metadata)
     if document.kind not in get_args(TextKind):
         raise InvalidDocumentError(
             f"kind must be one of {', '.join(get_args(TextKind))}, got {document.kind!r}."
@@ -130,7 +132,7 @@ def matching_ids(store: Store, owner: str | None, condition: filters.Filter) -> 
     """Ids of an owner's documents that a filter keeps, in document order."""
     return [
         known.doc_id
-        for known, metadata in documents_of(store.catalog.connection(), owner)
+        for known, metadata in documents_of(store.catalog.connection(), owner, store.now())
         if filters.match(condition, filterable(owner, known.doc_id, metadata, "{}"))
     ]
 

@@ -7,14 +7,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
 
-from langchain_agentrag.analysis import Analyzer, Terms
+from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.boundaries import says_something
 from langchain_agentrag.chunking import Chunking, chunk_document
 from langchain_agentrag.embedding import Embedder
@@ -32,6 +32,8 @@ from langchain_agentrag.index.batch import (
 from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.index.reading import StoredDocument, find_document, find_documents, known_vectors
 from langchain_agentrag.index.store import Store
+from langchain_agentrag.ingest.pending import Address, Draft, Pending
+from langchain_agentrag.moments import document_expiry
 from langchain_agentrag.records import Chunk, Failure, Progress, SourceDocument, SyncReport
 
 _SECONDS_PER_BATCH = 4.0  # of embedding: what a kill may cost
@@ -40,38 +42,7 @@ _WHOLE = "whole"  # stands for the chunking's fingerprint
 _LOOKED_UP = 256  # documents looked up in one query
 _EMBED_AT_ONCE = 64  # vectors that are lost at most when the model fails in the middle of a batch
 
-
 _Extra = TypeVar("_Extra")
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A document that is cut and analysed but not embedded yet."""
-
-    document: SourceDocument
-    signature: bytes
-    chunks: list[Chunk]
-    terms: list[Terms]
-    source: str | None
-    item: str | None
-    vector: Vectors | None = None
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What the next batch will hold, keyed so that a later document replaces an earlier one of the same address."""
-
-    drafts: dict[tuple[str | None, str], _Draft] = field(default_factory=dict)
-    removes: dict[tuple[str | None, str], None] = field(default_factory=dict)
-    versions: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    gone: list[tuple[str, str]] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.drafts or self.removes or self.versions or self.gone)
-
-    @property
-    def addresses(self) -> set[tuple[str | None, str]]:
-        return {*self.drafts, *self.removes}
 
 
 class Pipeline:
@@ -85,6 +56,7 @@ class Pipeline:
         chunking: How texts are cut.
         embedder: The store's model.
         keep_vectors: Whether vectors of replaced or removed chunks stay in the cache.
+        sweep: Whether only what has expired is removed.
         on_progress: Called after every document and batch.
         total: Number of items to expect, for progress.
     """
@@ -97,17 +69,23 @@ class Pipeline:
         embedder: Callable[[], Embedder],
         *,
         keep_vectors: bool = True,
+        sweep: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
         total: int | None = None,
     ) -> None:
         self._store, self._analyzer, self._chunking, self._embedder = store, analyzer, chunking, embedder
-        self._keep_vectors, self._on_progress, self._total = keep_vectors, on_progress, total
-        self._pending = _Pending()
+        self._keep_vectors, self._sweep, self._on_progress, self._total = (
+            keep_vectors,
+            sweep,
+            on_progress,
+            total,
+        )
+        self._pending = Pending()
         self._waiting_chunks, self._batch_size = 0, _SMALLEST
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-writer")
         self._running: Future[Outcome] | None = None
-        self._in_flight: set[tuple[str | None, str]] = set()
-        self._expected: dict[tuple[str | None, str], StoredDocument | None] = {}
+        self._in_flight: set[Address] = set()
+        self._expected: dict[Address, StoredDocument | None] = {}
         self._recent: dict[str | None, dict[bytes, Vectors]] = {}  # vectors the catalog may not hold yet
         self._done, self._started = 0, time.monotonic()
         self.report = SyncReport()
@@ -153,28 +131,39 @@ class Pipeline:
         if source is not None and known is not None and known.source not in {None, source}:
             self.fail(item or document.doc_id, _taken(document.doc_id, known))
             return
+        expiry = document_expiry(document.metadata)
+        if expiry is not None and expiry <= self._store.now():
+            self._leave_out(address, item, f"it expired at {expiry:%Y-%m-%d %H:%M:%S} UTC", known)
+            return
         settings = self._chunking.fingerprint if split else _WHOLE
         signature = document_signature(document, settings + (_digest(vector) if vector is not None else ""))
-        pending = any(
-            address in waiting for waiting in (self._in_flight, self._pending.drafts, self._pending.removes)
-        )
+        pending = self._is_pending(address)
         moved = known is not None and source is not None and (known.source, known.item) != (source, item)
         if known is not None and known.signature == signature and not pending and not moved:
             self.report += SyncReport(unchanged=1)
             return
         chunks = _telling(chunk_document(document, self._chunking)) if split else [whole_chunk(document)]
         if not chunks:
-            if known is None and not pending:
-                self.skip(item or document.doc_id, "it holds no text")
-            else:
-                self.remove(*address)
+            self._leave_out(address, item, "it holds no text", known)
             return
         terms = [self._analyzer.analyze(chunk.text, chunk.context) for chunk in chunks]
         self._pending.removes.pop(address, None)
-        self._pending.drafts[address] = _Draft(document, signature, chunks, terms, source, item, vector)
+        self._pending.drafts[address] = Draft(document, signature, chunks, terms, source, item, vector)
         self._waiting_chunks += len(chunks)
         if self._waiting_chunks >= self._batch_size:
             self._flush()
+
+    def _is_pending(self, address: Address) -> bool:
+        return any(address in held for held in (self._in_flight, self._pending.drafts, self._pending.removes))
+
+    def _leave_out(
+        self, address: Address, item: str | None, reason: str, known: StoredDocument | None
+    ) -> None:
+        """Nothing of a document is to be stored: what was stored of it goes."""
+        if known is None and not self._is_pending(address):
+            self.skip(item or address[1], reason)
+        else:
+            self.remove(*address)
 
     def ahead(
         self, pairs: Iterable[tuple[SourceDocument, _Extra]]
@@ -217,14 +206,12 @@ class Pipeline:
         self._done += 1
         self._tell(item)
 
-    def _look_up(
-        self, documents: list[SourceDocument]
-    ) -> dict[tuple[str | None, str], StoredDocument | None]:
+    def _look_up(self, documents: list[SourceDocument]) -> dict[Address, StoredDocument | None]:
         wanted: dict[str | None, list[str]] = defaultdict(list)
         for document in documents:
             wanted[document.agent_id].append(document.doc_id)
-        connection = self._store.catalog.connection()
-        found = {owner: find_documents(connection, owner, ids) for owner, ids in wanted.items()}
+        there = self._store.catalog.connection(), self._store.now()
+        found = {owner: find_documents(there[0], owner, ids, there[1]) for owner, ids in wanted.items()}
         changing = self._in_flight | self._pending.addresses  # may be written before their turn comes
         return {
             (owner, doc_id): found[owner].get(doc_id)
@@ -235,13 +222,13 @@ class Pipeline:
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def _known(self, address: tuple[str | None, str]) -> StoredDocument | None:
+    def _known(self, address: Address) -> StoredDocument | None:
         if address in self._expected:
             return self._expected.pop(address)  # once: a second document of this address meets the first
-        return find_document(self._store.catalog.connection(), *address)
+        return find_document(self._store.catalog.connection(), *address, self._store.now())
 
     def _flush(self) -> None:
-        pending, self._pending = self._pending, _Pending()
+        pending, self._pending = self._pending, Pending()
         self._waiting_chunks = 0
         if not pending:
             return
@@ -262,6 +249,7 @@ class Pipeline:
             versions=pending.versions,
             gone=pending.gone,
             keep_vectors=self._keep_vectors,
+            sweep=self._sweep,
         )
         self._in_flight, self._recent = pending.addresses, vectors
         self._running = self._writer.submit(self._write, batch)
@@ -296,7 +284,7 @@ class Pipeline:
     # -- vectors --------------------------------------------------------------------------------------------------
 
     def _vectors(
-        self, drafts: list[_Draft], fresh: dict[str | None, dict[bytes, Vectors]]
+        self, drafts: list[Draft], fresh: dict[str | None, dict[bytes, Vectors]]
     ) -> dict[str | None, dict[bytes, Vectors]]:
         """Owner → hash → vector for every chunk; the model sees only what no chunk of that owner has.
 
@@ -363,7 +351,7 @@ def _telling(chunks: list[Chunk]) -> list[Chunk]:
     )
 
 
-def _prepared(draft: _Draft, vectors: Mapping[bytes, Vectors]) -> PreparedDocument:
+def _prepared(draft: Draft, vectors: Mapping[bytes, Vectors]) -> PreparedDocument:
     chunks = []
     for chunk, terms in zip(draft.chunks, draft.terms, strict=True):
         key, vector = embedding_hash(embedding_text(chunk)), draft.vector

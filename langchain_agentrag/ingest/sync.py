@@ -30,7 +30,7 @@ def sync(store: Store, connector: BaseConnector, pipeline: Pipeline) -> None:
     """
     source = _source(connector)
     connection = store.catalog.connection()
-    before, counts = item_versions(connection, source), item_counts(connection, source)
+    before, counts = item_versions(connection, source), item_counts(connection, source, store.now())
     seen: set[str] = set()
     shielded: list[str] = []
     kept: _Addresses = set()  # what this run put: a document may have moved from one item to another

@@ -10,9 +10,10 @@ import numpy as np
 from langchain_agentrag.analysis import FIELDS
 from langchain_agentrag.bm25 import FieldStats, Scorer
 from langchain_agentrag.errors import StoreError, StoreLockedError
-from langchain_agentrag.filters import Filter
+from langchain_agentrag.filters import Filter, conjoin
 from langchain_agentrag.index.catalog import PartitionRow
 from langchain_agentrag.index.exact import normalised, read_vectors, top_rows
+from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.index.protocol import Rows, Vectors
 from langchain_agentrag.index.store import Store
 from langchain_agentrag.search.planner import keyword_fetch, plan_vectors
@@ -30,35 +31,37 @@ Scored = tuple[int, float]
 
 
 def keyword_scorer(
-    store: Store, partitions: Sequence[PartitionRow], query: Mapping[str, Mapping[str, float]]
+    store: Store, partitions: Sequence[Living], query: Mapping[str, Mapping[str, float]]
 ) -> Scorer:
-    """BM25 over everything in scope and nothing else: counts are summed over the scope's partitions."""
+    """BM25 over everything in scope and nothing else: counts are summed over what lives in the scope's partitions."""
     stats = {
         name: FieldStats(
-            docs=sum(partition.chunks for partition in partitions),
-            tokens=sum(partition.tokens[place] for partition in partitions if partition.tokens),
+            docs=sum(living.partition.chunks for living in partitions),
+            tokens=sum(living.partition.tokens[place] for living in partitions if living.partition.tokens),
         )
         for place, name in enumerate(FIELDS)
     }
     totals: dict[str, dict[str, int]] = {field: dict.fromkeys(terms, 0) for field, terms in query.items()}
-    for partition in partitions:
-        for field, counts in store.keywords(partition).doc_freqs(query).items():
+    for living in partitions:
+        for field, counts in store.keywords(living.partition).doc_freqs(query).items():
+            gone = living.gone.get(field, {})
             for term, count in counts.items():
-                totals[field][term] += count
+                totals[field][term] += count - gone.get(term, 0)
     return Scorer(query, stats, totals)
 
 
 def keyword_rows(
     store: Store,
-    partitions: Sequence[PartitionRow],
+    partitions: Sequence[Living],
     scorer: Scorer,
     wanted: int,
     condition: Filter | None,
 ) -> list[int]:
     """Rows that share a term with the query, the best `wanted` of the scope at least."""
     found: list[Scored] = []
-    for partition in partitions:
-        found += _keyword_rows(store, partition, scorer.gains, wanted, condition)
+    for living in partitions:
+        kept = conjoin(living.condition, condition)
+        found += _keyword_rows(store, living.partition, scorer.gains, wanted, kept)
     return _best(found, wanted, _KEYWORD_ROUNDING)
 
 
@@ -83,12 +86,13 @@ def _keyword_rows(
 
 
 def vector_rows(
-    store: Store, partitions: Sequence[PartitionRow], vector: Vectors, wanted: int, condition: Filter | None
+    store: Store, partitions: Sequence[Living], vector: Vectors, wanted: int, asked: Filter | None
 ) -> tuple[list[int], list[str]]:
     """Rows nearest to the query, the best `wanted` of the scope at least, and what went wrong on the way."""
     found: list[Scored] = []
     troubles: list[str] = []
-    for partition in partitions:
+    for living in partitions:
+        partition, condition = living.partition, conjoin(living.condition, asked)
         cache = store.cache(partition)
         small = partition.chunks <= store.exact_limit or not partition.in_chroma
         allowed = None if small else cache.select(partition, condition)

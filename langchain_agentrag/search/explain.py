@@ -83,6 +83,8 @@ def reason(hit: Hit) -> str:
         for name, leg in (("vector", why.vector), ("keyword", why.keyword))
         if leg is not None
     ]
+    if why.recency:
+        parts.append(f"recent +{why.recency:.3f}")
     if why.matched:
         parts.append("matched " + ", ".join(why.matched[:8]))
     return "; ".join(parts) or "no leg has evidence; it only fills up to k"
@@ -115,6 +117,8 @@ def _row(rank: int, hit: Hit) -> str:
         + _leg("vector", why.vector, "cosine")
         + _leg("keyword", why.keyword, "BM25")
     )
+    if why.recency:
+        bars += _bar("recent", why.recency, f"+{why.recency:.3f}", "what being recent added to the score")
     context = "" if not hit.context else f" › {escape(' › '.join(hit.context.split(chr(10))))}"
     return (
         f'<div class="hit"><div class="rank">{rank}</div><div>{bars}</div>'
@@ -158,5 +162,5 @@ def _bar(name: str, share: float, label: str, told: str) -> str:
     kind = "score" if name == "score" else "none" if not width and label == "no evidence" else ""
     return (
         f'<div class="leg {kind}" title="{escape(told)}"><span>{name}</span><span class="bar">'
-        f'<i style="width:{width}%;background:{_COLOURS[name]}"></i></span><span>{label}</span></div>'
+        f'<i style="width:{width}%;background:{_COLOURS.get(name, "#8888")}"></i></span><span>{label}</span></div>'
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import InvalidQueryError
@@ -38,9 +39,10 @@ def read_passage(store: Store, scope: Scope, doc_id: str, chunk_id: int, before:
     for name, value in (("chunk_id", chunk_id), ("before", before), ("after", after)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidQueryError(f"Cannot read with {name}={value!r}: it must be a whole number >= 0.")
+    now = store.now()
     with store.catalog.snapshot() as connection:
         for owner in reversed(scope.owners):  # the agent's own before a shared one
-            known = find_document(connection, owner, doc_id)
+            known = find_document(connection, owner, doc_id, now)
             if known is not None and scope.admits(known.owner):
                 break
         else:
@@ -75,10 +77,10 @@ def read_documents(
 ) -> list[SourceDocument]:
     """Documents within a scope: by id, in the order of the ids, by filter, or by both; absent ones are left out."""
     with store.catalog.snapshot() as connection:
-        wanted = None if doc_ids is None else dict.fromkeys(doc_ids)
+        now, wanted = store.now(), None if doc_ids is None else dict.fromkeys(doc_ids)
         found: dict[str, SourceDocument] = {}
         for owner in reversed(scope.owners):  # the agent's own before a shared one
-            for known in _documents(connection, owner, wanted):
+            for known in _documents(connection, owner, wanted, now):
                 if known.doc_id not in found and scope.admits(known.owner):
                     text, metadata = document_text(connection, known.key)
                     found[known.doc_id] = SourceDocument(known.doc_id, text, metadata, known.owner)
@@ -91,8 +93,8 @@ def read_documents(
 
 
 def _documents(
-    connection: sqlite3.Connection, owner: str | None, wanted: Iterable[str] | None
+    connection: sqlite3.Connection, owner: str | None, wanted: Iterable[str] | None, now: datetime
 ) -> Iterator[StoredDocument]:
     if wanted is None:
-        return (known for known, _ in documents_of(connection, owner))
-    return (known for name in wanted if (known := find_document(connection, owner, name)) is not None)
+        return (known for known, _ in documents_of(connection, owner, now))
+    return (known for name in wanted if (known := find_document(connection, owner, name, now)) is not None)

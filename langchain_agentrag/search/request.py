@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from numbers import Integral, Real
 from typing import Any, TypedDict, cast, get_args
 
@@ -14,9 +15,10 @@ import numpy as np
 from langchain_agentrag import filters
 from langchain_agentrag.boundaries import says_something
 from langchain_agentrag.errors import InvalidQueryError
-from langchain_agentrag.filters import Filter
+from langchain_agentrag.filters import Filter, conjoin, within
 from langchain_agentrag.fusion import FusionName, check_fusion, check_weights
 from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.moments import EPOCH, check_moment, check_span
 from langchain_agentrag.records import SearchMode
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.rerank import Reranker, check_reranker
@@ -44,6 +46,12 @@ class SearchOptions(TypedDict, total=False):
         reranker: Second opinion on the best `fetch_k`; see `rerank.Reranker`.
         rerank_timeout: Seconds the reranker may take; what it has not judged by then stays in the fused order.
         vector: The query's embedding where the caller has it; the model is not asked then.
+        after: Only documents whose time (see `moments`) is this or later: a datetime, a date, ISO text, or how long
+            ago ("36h", "7d"). Without a zone it is UTC. A document without a time is in no such range.
+        before: Only documents whose time is earlier than this.
+        recency: Half-life of a bonus for recent documents, a timedelta or seconds; it reorders near-equals, see
+            `fusion.recency_lift`. With a reranker it only helps to choose what is reranked.
+        now: The moment that ages are counted from; the present by default.
     """
 
     filter: Any
@@ -57,6 +65,10 @@ class SearchOptions(TypedDict, total=False):
     reranker: Reranker | None
     rerank_timeout: float | None
     vector: Sequence[float] | None
+    after: Any
+    before: Any
+    recency: timedelta | float | None
+    now: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,8 @@ class SearchRequest:
         reranker: Second opinion, or None.
         rerank_timeout: Seconds it may take, or None.
         vector: The embedded query, or None when the vector leg takes no part or failed.
+        recency: Half-life of the bonus for recent documents, or None.
+        now: The moment that ages are counted from.
         background: Mean cosine of unrelated texts under the model, in [-1, 1).
         troubles: "leg: reason" of what has already gone wrong.
     """
@@ -96,6 +110,8 @@ class SearchRequest:
     reranker: Reranker | None = None
     rerank_timeout: float | None = None
     vector: Vectors | None = None
+    recency: timedelta | None = None
+    now: datetime = field(default=EPOCH, compare=False)
     background: float = 0.0
     troubles: tuple[str, ...] = ()
 
@@ -120,9 +136,21 @@ class SearchRequest:
 
 
 def check_request(
-    query: object, k: object, *, agent_id: object, options: Mapping[str, Any] | SearchOptions
+    query: object,
+    k: object,
+    *,
+    agent_id: object,
+    options: Mapping[str, Any] | SearchOptions,
+    present: datetime | None = None,
 ) -> SearchRequest:
     """The request, or a clear error before any work is done.
+
+    Args:
+        query: The question.
+        k: Hits wanted.
+        agent_id: On whose behalf.
+        options: See `SearchOptions`; None stands for the default.
+        present: What time it is.
 
     Raises:
         InvalidQueryError: query, k or an option makes no sense, or there is no such option.
@@ -139,6 +167,7 @@ def check_request(
             f"Unknown search mode {mode!r}: choose one of {', '.join(get_args(SearchMode))}."
         )
     wanted = check_count("k", k)
+    now = check_moment("now", given["now"]) if "now" in given else present or datetime.now(UTC)
     fusion = check_fusion(given.get("fusion", "adaptive"))
     picky = given.get("reranker") is not None or bool(given.get("diversity"))
     pool = (
@@ -151,7 +180,7 @@ def check_request(
         scope=Scope(check_agent_id(agent_id)),
         k=wanted,
         mode=cast("SearchMode", mode),
-        condition=filters.parse(given.get("filter")),
+        condition=conjoin(filters.parse(given.get("filter")), check_window(given, now)),
         weights=_weights(given.get("weights"), fusion),
         fusion=fusion,
         pool=max(pool, wanted),
@@ -163,7 +192,22 @@ def check_request(
         reranker=check_reranker(given.get("reranker")),
         rerank_timeout=_seconds("rerank_timeout", given.get("rerank_timeout")),
         vector=None if "vector" not in given else _vector(given["vector"]),
+        recency=check_span("recency", given["recency"]) if "recency" in given else None,
+        now=now,
     )
+
+
+def check_window(given: Mapping[str, Any] | SearchOptions, now: datetime) -> Filter | None:
+    """What `after` and `before` ask for, as a filter; None without either.
+
+    Raises:
+        InvalidQueryError: one of them is no time.
+    """
+    bounds = [
+        None if (bound := given.get(name)) is None else check_moment(name, bound, now)
+        for name in ("after", "before")
+    ]
+    return within(*bounds)
 
 
 def _weights(given: object, fusion: FusionName) -> tuple[float, float] | None:

@@ -18,11 +18,13 @@ from langchain_agentrag.fusion import (
     calibrate_cosine,
     convex,
     fuse,
+    recency_lift,
 )
-from langchain_agentrag.index.catalog import PartitionRow
 from langchain_agentrag.index.exact import cosines, unpack_vectors
+from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.index.reading import (
     ScoringRow,
+    document_times,
     parse_locator,
     scoring_rows,
     stored_rows,
@@ -105,16 +107,16 @@ class Searcher:
                 return _choose(request, pool)
         raise AssertionError  # the loop returns
 
-    def _partitions(self, scope: Scope) -> list[PartitionRow]:
-        found = (self._store.catalog.partition(owner) for owner in scope.owners)
-        return [partition for partition in found if partition is not None and partition.chunks]
+    def _partitions(self, scope: Scope) -> list[Living]:
+        found = (self._store.living(owner) for owner in scope.owners)
+        return [living for living in found if living is not None and living.partition.chunks]
 
     @staticmethod
-    def _generations(partitions: Sequence[PartitionRow]) -> list[tuple[int, int]]:
-        return [(partition.id, partition.generation) for partition in partitions]
+    def _generations(partitions: Sequence[Living]) -> list[tuple[int, int]]:
+        return [(living.partition.id, living.partition.generation) for living in partitions]
 
-    def _attempt(self, request: SearchRequest, partitions: list[PartitionRow]) -> _Pool:
-        available = sum(partition.chunks for partition in partitions)
+    def _attempt(self, request: SearchRequest, partitions: list[Living]) -> _Pool:
+        available = sum(living.partition.chunks for living in partitions)
         wanted = candidates_wanted(request.pool, available)
         while True:
             pool = self._gather(request, partitions, wanted)
@@ -123,7 +125,7 @@ class Searcher:
                 return pool
             wanted = min(wanted * _WIDER, available)
 
-    def _gather(self, request: SearchRequest, partitions: list[PartitionRow], wanted: int) -> _Pool:
+    def _gather(self, request: SearchRequest, partitions: list[Living], wanted: int) -> _Pool:
         troubles = list(request.troubles)
         words, word_rows = self._ask_keywords(request, partitions, wanted, troubles)
         near_rows = self._ask_vectors(request, partitions, wanted, troubles)
@@ -139,6 +141,8 @@ class Searcher:
             vector = _SILENT if near_rows is None else _score_vectors(request, live, wanted)
             weights = request.weights or self._weights(words, vector, keyword)
             fused = _fuse(request, weights, vector, keyword)
+            lifts = _lifts(connection, request, live, fused)
+            fused |= {row: min(1.0, fused[row] + lift) for row, lift in lifts.items()}
             ranked = sorted(
                 fused,
                 # what is no closer than unrelated text scores 0, yet of two such passages the nearer one comes first
@@ -151,14 +155,14 @@ class Searcher:
             )
             good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
             best = cap_per_group(good, request.cap)[: request.pool]
-            hits = self._show(connection, request, best, fused, weights, vector, keyword)
+            hits = self._show(connection, request, best, fused, lifts, weights, vector, keyword)
             vectors = {_address(hits[row]): live[row].vector for row in hits}
         return _Pool(list(hits.values()), vectors, troubles)
 
     # -- the legs -------------------------------------------------------------------------------------------------
 
     def _ask_keywords(
-        self, request: SearchRequest, partitions: list[PartitionRow], wanted: int, troubles: list[str]
+        self, request: SearchRequest, partitions: list[Living], wanted: int, troubles: list[str]
     ) -> tuple[Scorer | None, list[int]]:
         if not request.asks_keywords:
             return None, []
@@ -171,7 +175,7 @@ class Searcher:
             return None, []
 
     def _ask_vectors(
-        self, request: SearchRequest, partitions: list[PartitionRow], wanted: int, troubles: list[str]
+        self, request: SearchRequest, partitions: list[Living], wanted: int, troubles: list[str]
     ) -> list[int] | None:
         if request.vector is None:
             return None
@@ -208,6 +212,7 @@ class Searcher:
         request: SearchRequest,
         best: Sequence[int],
         fused: Mapping[int, float],
+        lifts: Mapping[int, float],
         weights: Weights,
         vector: _Leg,
         keyword: _Leg,
@@ -233,6 +238,7 @@ class Searcher:
                 keyword=evidence,
                 fusion=request.fusion if request.mode == "hybrid" else request.mode,
                 weights=weights,
+                recency=lifts.get(row, 0.0),
             )
             hits[row] = Hit(
                 doc_id=shown.doc_id,
@@ -294,6 +300,23 @@ def _score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wante
 
 def _ranked(raw: Mapping[int, float], live: Mapping[int, ScoringRow], wanted: int) -> list[int]:
     return sorted(raw, key=lambda row: (-raw[row], live[row].document, live[row].ordinal))[:wanted]
+
+
+def _lifts(
+    connection: sqlite3.Connection,
+    request: SearchRequest,
+    live: Mapping[int, ScoringRow],
+    fused: Mapping[int, float],
+) -> dict[int, float]:
+    """What being recent adds to the score of each row; empty when it is not asked for."""
+    if request.recency is None:
+        return {}
+    times = document_times(connection, list({live[row].document for row in fused}))
+    return {
+        row: recency_lift(score, request.now - times[live[row].document], request.recency)
+        for row, score in fused.items()
+        if live[row].document in times
+    }
 
 
 def _fuse(request: SearchRequest, weights: Weights, vector: _Leg, keyword: _Leg) -> dict[int, float]:

@@ -238,7 +238,7 @@ def _settled(indexer, model: Model, owner: str | None) -> dict[int, int]:
 
     connection = indexer._store.catalog.connection()
     found = {}
-    for known, _ in documents_of(connection, owner):
+    for known, _ in documents_of(connection, owner, indexer._store.now()):
         text, number = document_text(connection, known.key)[0], int(known.doc_id)
         versions = {text_of(owner, number, version): version for version in _versions(model, owner, number)}
         assert text in versions, f"{known.doc_id} holds what nobody wrote: {text!r}"

@@ -11,6 +11,7 @@ from langchain_agentrag import indexer as facade
 from langchain_agentrag.filters import Or
 from langchain_agentrag.index import batch, exact, keyword, legs, vector
 from langchain_agentrag.index import store as storage
+from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.ingest import pipeline
 from langchain_agentrag.metadata import decode
 from langchain_agentrag.records import Hits
@@ -97,7 +98,7 @@ def _() -> Any:
 @fault("every agent's texts count in everybody's scores")
 def _() -> Any:
     def all_of_them(original: Any, store: Any, partitions: Any, *rest: Any) -> Any:
-        return original(store, [part for part in store.catalog.partitions() if part.chunks], *rest)
+        return original(store, [Living(part) for part in store.catalog.partitions() if part.chunks], *rest)
 
     return around(searcher, "keyword_scorer", all_of_them)
 
@@ -161,10 +162,13 @@ def _() -> Any:
 
 @fault("an update moves a document to the end of the order")
 def _() -> Any:
-    def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, *, keep: bool) -> Any:
-        existed = batch._remove_document(connection, partition, put.document.doc_id, tally, keep=keep)
-        key, _ = original(connection, put, partition, tally, keep=keep)
-        return key, existed
+    def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, given: Any) -> Any:
+        held = batch._find(connection, partition, put.document.doc_id)
+        if held is not None:
+            batch._remove_document(connection, partition, held, tally, keep=given.keep_vectors)
+        key, _ = original(connection, put, partition, tally, given)
+        tally.documents += held is not None
+        return key, held is not None
 
     return around(batch, "_replace_document", moved)
 

@@ -12,6 +12,7 @@ from langchain_agentrag import indexer as facade
 from langchain_agentrag.index import exact
 from langchain_agentrag.index import store as storage
 from langchain_agentrag.index.catalog import Catalog
+from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.index.reading import StoredDocument
 from langchain_agentrag.ingest import documents
 from langchain_agentrag.scope import Scope
@@ -26,7 +27,7 @@ def _partitions_of(chosen: Callable[[str | None, str | None], bool]) -> Abstract
 
     def wrong(original: Any, self: Any, scope: Scope) -> Any:
         return [
-            part
+            Living(part)
             for part in self._store.catalog.partitions()
             if part.chunks and chosen(part.owner, scope.agent_id)
         ]
@@ -84,11 +85,11 @@ def _() -> Any:
 
 @fault("read() finds documents of anybody")
 def _() -> Any:
-    def anybody(original: Any, connection: Any, owner: Any, doc_id: Any) -> Any:
+    def anybody(original: Any, connection: Any, owner: Any, doc_id: Any, now: Any) -> Any:
         key = connection.execute(
             "SELECT d.id, d.signature FROM documents d WHERE doc_id = ? ORDER BY d.id DESC", (doc_id,)
         ).fetchone()
-        return original(connection, owner, doc_id) or (
+        return original(connection, owner, doc_id, now) or (
             key and StoredDocument(key[0], owner, doc_id, key[1], None, None)
         )
 

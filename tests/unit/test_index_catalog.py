@@ -12,6 +12,7 @@ from langchain_agentrag.errors import StoreError
 from langchain_agentrag.index.catalog import Catalog, batched
 from langchain_agentrag.index.promises import release_model
 from langchain_agentrag.index.reading import find_document, is_storable, known_vectors
+from langchain_agentrag.moments import EPOCH
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_store_without_chunks_can_be_untied_from_its_model_and_one_with_chunks
 
 def test_what_cannot_be_stored_is_found_nowhere(catalog: Catalog):
     for doc_id in ("absent", "\ud83d", None, 5, b"x"):
-        assert find_document(catalog.connection(), None, doc_id) is None  # type: ignore[arg-type]
+        assert find_document(catalog.connection(), None, doc_id, EPOCH) is None  # type: ignore[arg-type]
     assert known_vectors(catalog.connection(), "nobody", [b"x"]) == {}
     assert is_storable("文字\x00")
     assert not is_storable("a\udfff")
