@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.chunking import Chunking
     from langchain_agentrag.connectors.base import BaseConnector
     from langchain_agentrag.connectors.files import FileSystemConnector
+    from langchain_agentrag.connectors.memory import AgentMemoryConnector
     from langchain_agentrag.connectors.sql_query import ReadOnlyDatabase
     from langchain_agentrag.embedding import HashingEmbeddings
     from langchain_agentrag.indexer import DualIndexer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.view import AgentView
 
 _HOMES = {
+    "AgentMemoryConnector": "connectors.memory",
     "AgentRAGToolkit": "tools",
     "AgentView": "view",
     "Analyzer": "analysis",
@@ -49,6 +51,7 @@ _HOMES = {
 
 __version__ = "0.1.0"
 __all__ = [
+    "AgentMemoryConnector",
     "AgentRAGToolkit",
     "AgentView",
     "Analyzer",

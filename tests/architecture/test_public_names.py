@@ -10,6 +10,7 @@ import pytest
 import langchain_agentrag
 
 PROMISED = [
+    "AgentMemoryConnector",
     "AgentRAGToolkit",
     "AgentView",
     "Analyzer",

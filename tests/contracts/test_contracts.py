@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from langchain_agentrag import Analyzer, DualIndexer, FileSystemConnector, HashingEmbeddings, SourceDocument
+from langchain_agentrag import (
+    AgentMemoryConnector,
+    Analyzer,
+    DualIndexer,
+    FileSystemConnector,
+    HashingEmbeddings,
+    SourceDocument,
+)
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.filters import keys, parse
 from langchain_agentrag.fusion import fuse
@@ -288,4 +296,41 @@ class TestFileSystemConnector(ConnectorFixtures, ConnectorContract):
     def source(self, folder, monkeypatch):
         return lambda agent_id=None, name="memory": FileSource(
             folder / str(agent_id) / name, agent_id, monkeypatch
+        )
+
+
+class MemoryFileSource:
+    """A chat store with one session per key, each of one message."""
+
+    def __init__(self, path: Path, agent_id: str | None) -> None:
+        self.path, self.agent_id = path, agent_id
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.store = {key: [{"role": "user", "content": text}] for key, text in START.items()}
+        self._save()
+
+    def connector(self):
+        whose = {"shared": True} if self.agent_id is None else {"agent_id": self.agent_id}
+        return AgentMemoryConnector(self.path, **whose)
+
+    def write(self, key, text):
+        self.store[key] = [{"role": "user", "content": text}]
+        self._save()
+
+    def remove(self, key):
+        del self.store[key]
+        self._save()
+
+    def spoil(self, key):
+        self.store[key] = [{"nothing": "known"}]
+        self._save()
+
+    def _save(self):
+        self.path.write_text(json.dumps({"store": self.store}), encoding="utf-8")
+
+
+class TestAgentMemoryConnector(ConnectorFixtures, ConnectorContract):
+    @pytest.fixture
+    def source(self, folder):
+        return lambda agent_id=None, name="memory": MemoryFileSource(
+            folder / str(agent_id) / f"{name}.json", agent_id
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.errors import ConnectorError, MissingExtraError, UsageError
@@ -62,19 +64,54 @@ def open_engine(source: Any) -> Engine:  # noqa: ANN401  (a URL of either form, 
         ) from error
 
 
+def connected_to(connection: Any) -> object:  # noqa: ANN401  (of psycopg or sqlite3, or a pool)
+    """What tells the database of an open connection apart; None for one in memory, or of another make."""
+    if (info := getattr(connection, "info", None)) is not None:  # psycopg
+        return (info.host, info.port, info.dbname)
+    if pool := getattr(connection, "conninfo", None):
+        return pool
+    try:
+        return [row[2] for row in connection.execute("PRAGMA database_list") if row[2]]
+    except Exception:  # noqa: BLE001  whatever it is, it does not say where it leads
+        return None
+
+
 def shown(url: URL) -> str:
     """The URL without its password."""
     return url.render_as_string(hide_password=True)
 
 
+@contextmanager
+def reported(engine: Engine, attempt: str) -> Iterator[None]:
+    """Errors of the database as ConnectorError; those of a broken constraint pass.
+
+    Args:
+        engine: The database.
+        attempt: What is tried, as in "read the table 'x'".
+    """
+    from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        raise ConnectorError(
+            f"Cannot {attempt} of {shown(engine.url)}: {reason}. Check that the database runs, and that its user may "
+            "do that."
+        ) from error
+
+
 def identity(engine: Engine) -> str:
     """Digest of which database it is: the URL without user, password and driver; equal in every process."""
     url = engine.url
-    place = [url.get_backend_name(), url.host, url.port, url.database]
+    socket = url.query.get("host") or url.query.get("unix_socket")
+    place = [url.get_backend_name(), url.host, url.port, url.database, socket]
     if url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}:
         from pathlib import Path
 
-        place[-1] = str(Path(str(url.database).removeprefix("file:").partition("?")[0]).absolute())
+        place[3] = str(Path(str(url.database).removeprefix("file:").partition("?")[0]).absolute())
     return hashlib.sha256(repr(place).encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 

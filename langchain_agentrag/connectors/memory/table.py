@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.connectors.memory.database import identity, open_engine, shown
+from langchain_agentrag.connectors.memory.database import identity, open_engine, reported, shown
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, as_document
 from langchain_agentrag.errors import ConnectorError, ScopeError, UsageError
 from langchain_agentrag.scope import check_agent_id
@@ -316,20 +316,8 @@ class MemoryTable:
             found.append(columns.happened_at < _microseconds("before", before))
         return found
 
-    @contextmanager
-    def _errors(self, attempt: str) -> Iterator[None]:
-        from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-
-        try:
-            yield
-        except IntegrityError:
-            raise
-        except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
-            raise ConnectorError(
-                f"Cannot {attempt} the memory table {self.table_name!r} of {shown(self.engine.url)}: {reason}. "
-                "Check that the database runs, and that its user may do that."
-            ) from error
+    def _errors(self, attempt: str) -> AbstractContextManager[None]:
+        return reported(self.engine, f"{attempt} the memory table {self.table_name!r}")
 
 
 def _one_agent(agent_id: object) -> str:

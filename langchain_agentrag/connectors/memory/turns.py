@@ -200,13 +200,11 @@ def _json(value: object) -> str:
 
 
 def _check(entry: Entry) -> None:
-    for name in ("session", "entry_id"):
-        value = getattr(entry, name)
-        if not isinstance(value, str) or not value:
-            raise InvalidDocumentError(
-                f"{type(entry).__name__}({name}={value!r}): it must be a non-empty string, since the id of the "
-                "document is made of it."
-            )
+    if not isinstance(entry.session, str) or not isinstance(entry.entry_id, str) or not entry.entry_id:
+        raise InvalidDocumentError(
+            f"{type(entry).__name__}(session={entry.session!r}, entry_id={entry.entry_id!r}): both must be strings, "
+            "and entry_id not empty, since the id of the document is made of them."
+        )
     if entry.time is not None and entry.time.utcoffset() is None:
         raise InvalidDocumentError(
             f"{type(entry).__name__}(time={entry.time!r}): a time without a zone could be any of 38 hours; give it "

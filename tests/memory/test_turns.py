@@ -74,7 +74,7 @@ def test_what_holds_nothing_is_no_document(entry):
 
 
 @pytest.mark.parametrize("kind", [Turn, ToolCall])
-@pytest.mark.parametrize("wrong", [{"session": ""}, {"entry_id": ""}, {"time": datetime(2024, 5, 1)}])
+@pytest.mark.parametrize("wrong", [{"session": None}, {"entry_id": ""}, {"time": datetime(2024, 5, 1)}])
 def test_what_could_not_be_told_apart_or_placed_in_time_is_refused(kind, wrong):
     own = {"role": "user"} if kind is Turn else {"tool": "t"}
     with pytest.raises(InvalidDocumentError, match=next(iter(wrong))):

@@ -1,0 +1,123 @@
+"""What a backend of agent memory is: a place that lists its sessions with a version and loads those asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from langchain_agentrag.connectors.base import Gap
+from langchain_agentrag.connectors.memory.dialogue import Reading, Recorded
+from langchain_agentrag.connectors.memory.messages import NotAMessageError, read_message
+from langchain_agentrag.connectors.memory.turns import Entry
+
+if TYPE_CHECKING:
+    from langchain_agentrag.connectors.memory.items import StoredItem
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySession:
+    """One conversation, thread or namespace, as a function that maps it to its agent sees it.
+
+    Attributes:
+        id: Session id, thread id, or `namespace/key` of an item.
+        backend: Kind of memory it comes from, such as "langchain-sql".
+        namespace: Segments of a LangGraph namespace; names of the nodes that lead to a subgraph.
+        agent_id: The agent its records name in a column, field or metadata key `agent_id`; None when they name none.
+        metadata: More that its records say: columns, fields, checkpoint metadata, the value of a stored item.
+    """
+
+    id: str
+    backend: str
+    namespace: tuple[str, ...] = ()
+    agent_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+Loader = Callable[[list[str]], "list[Entry] | list[StoredItem]"]
+"""Reads a session; takes a list for sentences about what could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSession:
+    """A session that a backend lists.
+
+    Attributes:
+        session: What is known of it.
+        version: Changes with what it holds.
+        load: Reads it, oldest first.
+        group: Sessions of one group are synced together, and an entry that several of them hold is taken once: the
+            subgraphs of a thread.
+        within: File of a folder it is in: what cannot be read of such a file counts as unchanged.
+    """
+
+    session: MemorySession
+    version: str
+    load: Loader
+    group: str | None = None
+    within: str = ""
+
+
+class Backend(Protocol):
+    """A place where memory is kept."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of memory, as `AgentMemoryConnector(backend=…)` names it."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, equal in every process and different for every place."""
+
+    @property
+    def label(self) -> str:
+        """First part of the documents' ids, unless a name is given."""
+
+    def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession | Gap]:
+        """Everything there is now.
+
+        Args:
+            reading: How to read messages.
+            agent_id: The one agent that is wanted, or None; a backend whose records always name their agent
+                lists only this one's.
+
+        Raises:
+            ConnectorError: the place cannot be read.
+        """
+
+
+def escaped(name: str) -> str:
+    """A name that holds no "/" and no "@", which part the names in a key."""
+    escapes = name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
+    return escapes.encode("utf-8", "backslashreplace").decode()
+
+
+def within(name: str) -> str:
+    """First part of the keys of sessions in a file; as the key of a gap it keeps what was stored of them."""
+    return f"{escaped(name)}/"
+
+
+def digest(*parts: object) -> str:
+    """A short digest of anything with a stable repr."""
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def recorded(
+    raw: object,
+    entry_id: str,
+    problems: list[str],
+    *,
+    stamp: object = None,
+    extra: Mapping[str, Any] | None = None,
+) -> list[Recorded]:
+    """A stored message as none or one that can be joined; one that cannot be read becomes a problem."""
+    try:
+        message = read_message(raw)
+    except NotAMessageError as error:
+        problems.append(f"entry {entry_id}: {error}")
+        return []
+    return [] if message is None else [Recorded(message, entry_id, stamp, extra or {})]

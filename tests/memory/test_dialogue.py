@@ -1,0 +1,144 @@
+"""Messages of a session as turns and tool calls."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from langchain_agentrag.connectors.memory import ToolCall, Turn
+from langchain_agentrag.connectors.memory.dialogue import Reading, Recorded, entries_of, when
+from langchain_agentrag.connectors.memory.messages import read_message
+
+
+def joined(*raws, problems=None, **reading):
+    messages = [Recorded(read_message(raw), str(place)) for place, raw in enumerate(raws)]
+    return entries_of("s", messages, Reading(**reading), problems)
+
+
+def asks(tool: str, call_id: str | None, **arguments):
+    if call_id is None:
+        return {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": tool, "arguments": str(arguments)},
+        }
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "function": {"name": tool, "arguments": arguments}}],
+    }
+
+
+def answers(text: str, call_id: str):
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def shape(entries):
+    return [(e.role, e.text) if isinstance(e, Turn) else (e.tool, e.result) for e in entries]
+
+
+def test_a_conversation_keeps_its_order_and_its_numbers():
+    found = joined(
+        {"role": "user", "content": "退款"},
+        asks("search", "c1", q="退款"),
+        answers("七天", "c1"),
+        {"role": "assistant", "content": "好的"},
+    )
+    assert shape(found) == [("user", "退款"), ("search", "七天"), ("assistant", "好的")]
+    assert [entry.position for entry in found] == [0, 1, 2]
+    assert [entry.entry_id for entry in found] == ["0", "1:call:0", "3"]
+
+
+def test_parallel_calls_meet_their_results_in_any_order():
+    call = {"role": "assistant", "content": "两个", "tool_calls": [
+        {"id": "c1", "function": {"name": "a", "arguments": "{}"}}, {"id": "c2", "function": {"name": "b", "arguments": "{}"}}]}  # fmt: skip
+    assert shape(joined(call, answers("B", "c2"), answers("A", "c1"))) == [
+        ("assistant", "两个"),
+        ("a", "A"),
+        ("b", "B"),
+    ]
+
+
+def test_ids_that_come_again_belong_to_the_call_that_waits():
+    found = joined(
+        asks("a", "call_1"), answers("one", "call_1"), asks("b", "call_1"), answers("two", "call_1")
+    )
+    assert shape(found) == [("a", "one"), ("b", "two")]
+
+
+def test_old_function_calls_are_joined_by_name():
+    result = {"role": "function", "name": "search", "content": "七天"}
+    assert shape(joined(asks("search", None), result)) == [("search", "七天")]
+
+
+def test_a_result_whose_call_is_lost_stands_for_itself():
+    (found,) = joined(answers("七天", "c9"))
+    assert isinstance(found, ToolCall)
+    assert (found.tool, found.result, found.call_id) == ("", "七天", "c9")
+
+
+def test_a_call_that_was_never_answered_is_known_to_have_no_outcome():
+    (found,) = joined(asks("search", "c1", q="x"))
+    assert (found.result, found.outcome) == (None, "unknown")
+
+
+def test_a_result_that_comes_later_belongs_to_the_same_entry():
+    before = joined(asks("search", "c1", q="x"))
+    after = joined(asks("search", "c1", q="x"), answers("七天", "c1"))
+    assert [entry.entry_id for entry in before] == [entry.entry_id for entry in after]
+
+
+def test_system_messages_are_left_out_unless_asked_for():
+    raws = (
+        {"role": "system", "content": "You are"},
+        {"role": "developer", "content": "Be"},
+        {"role": "user", "content": "x"},
+    )
+    assert len(joined(*raws)) == 1
+    assert len(joined(*raws, system=True)) == 3
+
+
+SHANGHAI = ZoneInfo("Asia/Shanghai")
+NOON = datetime(2024, 5, 1, 4, tzinfo=UTC)
+STAMPS = {
+    "Z": "2024-05-01T04:00:00Z",
+    "offset": "2024-05-01T12:00:00+08:00",
+    "offset without a colon": "2024-05-01T12:00:00+0800",
+    "seconds": 1714536000,
+    "seconds as text": "1714536000",
+    "milliseconds": 1714536000000,
+    "nanoseconds": 1714536000000000000,
+    "aware": NOON.astimezone(timezone(timedelta(hours=8))),
+    "naive text": "2024-05-01T12:00:00",
+    "naive text with a space": "2024-05-01 12:00:00",
+    "Chinese": "2024年5月1日 12:00",
+    "naive": datetime(2024, 5, 1, 12),
+}
+
+
+@pytest.mark.parametrize("form", STAMPS)
+def test_every_form_of_a_time_is_the_same_moment(form):
+    assert when(STAMPS[form], SHANGHAI) == NOON
+
+
+def test_a_naive_time_is_utc_when_no_zone_is_given():
+    assert when("2024-05-01T04:00:00") == NOON
+
+
+@pytest.mark.parametrize("stamp", ["yesterday", -1, float("nan"), True, {}, "2024-13-45"])
+def test_a_time_that_is_none_is_reported_and_the_entry_kept(stamp):
+    problems = []
+    (found,) = joined({"role": "user", "content": "x", "timestamp": stamp}, problems=problems)
+    assert (found.text, found.time) == ("x", None)
+    assert len(problems) == 1
+
+
+def test_equal_and_backward_times_keep_the_stored_order():
+    times = [0, 0, 0, -0.04, 1, 1]
+    raws = [
+        {"role": "user", "content": str(n), "timestamp": 1714536000 + offset}
+        for n, offset in enumerate(times)
+    ]
+    assert [entry.text for entry in joined(*raws)] == list("012345")
