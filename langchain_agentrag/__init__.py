@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.connectors.sql_query import ReadOnlyDatabase
     from langchain_agentrag.embedding import HashingEmbeddings
     from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.langgraph_store import HybridStore
     from langchain_agentrag.record_manager import HybridRecordManager
     from langchain_agentrag.records import Hit, Hits, SourceDocument
     from langchain_agentrag.retriever import HybridRetriever
@@ -40,6 +41,7 @@ _HOMES = {
     "Hits": "records",
     "HybridRecordManager": "record_manager",
     "HybridRetriever": "retriever",
+    "HybridStore": "langgraph_store",
     "HybridTranslator": "structured",
     "HybridVectorStore": "vectorstore",
     "ReadOnlyDatabase": "connectors.sql_query",
@@ -64,6 +66,7 @@ __all__ = [
     "Hits",
     "HybridRecordManager",
     "HybridRetriever",
+    "HybridStore",
     "HybridTranslator",
     "HybridVectorStore",
     "ReadOnlyDatabase",

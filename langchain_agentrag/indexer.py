@@ -16,6 +16,7 @@ from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.index import verify as verification
 from langchain_agentrag.index.ledger import Ledger, forget_records
 from langchain_agentrag.index.promises import hold_analyzer
+from langchain_agentrag.index.shelf import Shelf
 from langchain_agentrag.index.store import ChromaPolicy, Store
 from langchain_agentrag.index.verify import VerifyReport
 from langchain_agentrag.ingest import deletion
@@ -272,20 +273,15 @@ class DualIndexer(Derived):
         self._store.check_open()
         return Ledger(self._store.catalog, check_agent_id(agent_id), namespace, self._store.now)
 
-    def _pipeline(
-        self, tell: Tell | None, total: int | None, *, keep_vectors: bool = True, sweep: bool = False
-    ) -> Pipeline:
+    def shelf(self, agent_id: str | None = None) -> Shelf:
+        """Documents of exactly one owner by the beginnings of their ids; see `HybridStore`."""
         self._store.check_open()
-        return Pipeline(
-            self._store,
-            self._analyzer,
-            self._chunking,
-            lambda: self.embedder,
-            keep_vectors=keep_vectors,
-            sweep=sweep,
-            on_progress=tell,
-            total=total,
-        )
+        return Shelf(self._store.catalog, check_agent_id(agent_id))
+
+    def _pipeline(self, tell: Tell | None, total: int | None, **options: bool) -> Pipeline:
+        self._store.check_open()
+        given: dict[str, Any] = {"on_progress": tell, "total": total, **options}
+        return Pipeline(self._store, self._analyzer, self._chunking, lambda: self.embedder, **given)
 
     # -- reading --------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ HOMES = {
     "filelock": ("index/",),
     "ir_measures": ("evaluation/measures.py",),
     "jieba": ("analysis/",),
+    "langgraph": ("langgraph_store/", "identity.py", "middleware/"),
     "llama_index": ("llama_index/", "embedding"),
     "lxml": ("connectors/files/",),
     "mcp": ("service/",),

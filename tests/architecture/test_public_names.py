@@ -23,6 +23,7 @@ PROMISED = [
     "Hits",
     "HybridRecordManager",
     "HybridRetriever",
+    "HybridStore",
     "HybridTranslator",
     "HybridVectorStore",
     "ReadOnlyDatabase",

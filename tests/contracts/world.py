@@ -11,6 +11,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ import pytest
 from langchain_agentrag import Analyzer, Chunking, DualIndexer, HashingEmbeddings, SourceDocument
 from langchain_agentrag.embedding import background_cosine, resolve_embedder
 from langchain_agentrag.errors import InvalidQueryError, ScopeError
+from langchain_agentrag.langgraph_store import HybridStore
+from langchain_agentrag.langgraph_store.items import StoredItem, item_id, new_item
 from langchain_agentrag.records import Hit
 from langchain_agentrag.scope import resolve_owner
 from tests.contracts.reference import ReferenceStore
 
 CHUNKING = Chunking(size=40)  # small, so that ordinary test texts make several chunks
 ANALYZER = Analyzer()
+_NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)  # of every item, so that its document can be foretold
 _TWINS = 6  # stores kept open per world; a search that repeats needs no new one
 
 
@@ -98,6 +102,40 @@ class World:
         for doc_id in wanted:
             self.model.remove(owner, doc_id)
         assert report.deleted == len(wanted), report
+
+    # -- LangGraph's store over the same store ------------------------------------------------------------------------
+
+    def keep(self, agent: str | None, namespace: tuple[str, ...], key: str, value: dict[str, Any]) -> None:
+        """Put an item on behalf of an agent, or of everybody."""
+        self._items(agent, self.indexer).put(namespace, key, value)
+        item = new_item(namespace, key, value, ["$"], now=_NOON, ttl=None, created=None)
+        self.model.put_all([replace(item.document(), agent_id=agent)])
+
+    def drop(self, agent: str | None, namespace: tuple[str, ...], key: str) -> None:
+        self._items(agent, self.indexer).delete(namespace, key)
+        self.model.remove(agent, item_id(namespace, key))
+
+    def recall(self, agent: str | None, prefix: tuple[str, ...], query: str | None) -> None:
+        """Every item of the owner under the prefix and no other, in the order of a store that holds nothing else."""
+        store = self._items(agent, self.indexer)
+        found = store.search(prefix, query=query, limit=100)
+        held = [
+            StoredItem.of(doc.metadata) for doc in self.model.owned(agent) if doc.doc_id.startswith("item:")
+        ]
+        under = [item for item in held if item.namespace[: len(prefix)] == prefix]
+        expected = sorted((item.namespace, item.key, repr(item.value)) for item in under)
+        assert sorted((item.namespace, item.key, repr(item.value)) for item in found) == expected
+        assert store.list_namespaces() == sorted({item.namespace for item in held})
+        for item in under:
+            assert store.get(item.namespace, item.key).value == item.value
+        if self._twins is not None:
+            alone = self._items(agent, self.twin(agent)).search(prefix, query=query, limit=100)
+            assert [(item.dict(), item.score) for item in found] == [
+                (item.dict(), item.score) for item in alone
+            ]
+
+    def _items(self, agent: str | None, indexer: DualIndexer) -> HybridStore:
+        return HybridStore(indexer, agent_id=agent, shared=agent is None, clock=lambda: _NOON)
 
     def forget(self, agent: str) -> None:
         owned = self.model.owned(agent)

@@ -44,6 +44,8 @@ plain_metadata = st.dictionaries(st.sampled_from(["type", "n", "tags", "a.b", "o
 queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join) | st.sampled_from(
     ["same line", "", "的", "。！", "量子纠缠", "*", "words:alpha"]
 )
+places = st.sampled_from([("n1",), ("n10",), ("n1", "a"), ("%",)])
+item_keys = st.sampled_from(["k", "k1", "*"])
 weights = st.sampled_from([None, (0.5, 0.5), (0.7, 0.3), (1.0, 0.0), (0.0, 1.0)])
 
 
@@ -179,6 +181,21 @@ class Agents(RuleBasedStateMachine):
     @rule(data=st.data())
     def count(self, data: st.DataObject) -> None:
         self.world.stats(self.who(data))
+
+    @rule(data=st.data(), place=places, key=item_keys, text=texts)
+    def keep(self, data: st.DataObject, place: tuple[str, ...], key: str, text: str) -> None:
+        self.world.keep(self.who(data), place, key, {"text": text})
+        self.probe()
+
+    @rule(data=st.data(), place=places, key=item_keys)
+    def drop(self, data: st.DataObject, place: tuple[str, ...], key: str) -> None:
+        self.world.drop(self.who(data), place, key)
+        self.probe()
+
+    @rule(place=places | st.just(()), query=st.none() | queries)
+    def recall(self, place: tuple[str, ...], query: str | None) -> None:
+        for agent in [None, *self.agents]:
+            self.world.recall(agent, place, query)
 
     @rule()
     def refuse_the_empty_id(self) -> None:

@@ -1,0 +1,252 @@
+"""`HybridStore` beside LangGraph's `InMemoryStore`: the same calls, the same answers, the same errors.
+
+The model is put right where it answers by accident: namespaces that hold nothing are dropped (its reads make them),
+vectors of a value that was replaced are dropped, namespaces come in the order of their oldest item, and of several
+texts that are equal, in one batch, it can embed none, so each text here is unique.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
+from langgraph.store.memory import InMemoryStore
+
+from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridStore
+from tests.contracts.world import fresh_folder
+
+PROOF = os.environ.get("HYPOTHESIS_PROFILE") == "proof"
+
+LABELS = [
+    "agent1",
+    "agent10",
+    "agent",
+    "A",
+    "a_b",
+    "a-b",
+    "a%",
+    "%",
+    "*",
+    "智能体",
+    "a/b",
+    '"',
+    "\\",
+    "[",
+    "a,b",
+    "a b",
+]
+BAD_LABELS = ["", "a.b", "a\x00b", 7]
+KEYS = ["k", "k1", "k10", "K", "%", "*", "a.b", "键", '"],["', "\x00", ""]
+WORDS = ["乌龙茶", "oolong", "tea", "咖啡", "coffee", "E1102", "退款", "refund", "周五", "Friday", "🚀"]
+
+labels = st.sampled_from(LABELS[:4]) | st.sampled_from(LABELS)
+namespaces = st.lists(labels, min_size=1, max_size=3).map(tuple)
+prefixes = st.lists(labels, max_size=2).map(tuple)
+keys = st.sampled_from(KEYS[:3]) | st.sampled_from(KEYS)
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
+numbers = st.sampled_from([0, 1, 2, 2.5, -1, True, "3", "x", None, [1, 2], {"a": 1, "b": {"c": 2}}])
+extras = st.dictionaries(st.sampled_from(["n", "kind", "tags"]), numbers | st.sampled_from(WORDS), max_size=3)
+fields = st.sampled_from(
+    [None, None, None, False, ["text"], ["text", "kind"], ["tags[*]"], ["nothing"], ["n.b.c"]]
+)
+wheres = st.none() | st.dictionaries(
+    st.sampled_from(["n", "kind", "tags"]),
+    numbers
+    | st.builds(lambda op, value: {op: value}, st.sampled_from(["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]), numbers)
+    | st.just({"$gt": 0, "$lt": 2.5})
+    | st.just({"$in": [1]}),
+    max_size=2,
+)  # fmt: skip
+limits, offsets = st.sampled_from([1, 2, 3, 10, 0]), st.sampled_from([0, 0, 1, 2])
+patterns = st.none() | st.lists(labels | st.just("*"), min_size=1, max_size=2).map(tuple)
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What a call gives, or the kind of error it ends with."""
+    try:
+        return call()
+    except ValueError as error:
+        # ours are special cases of ValueError; LangGraph's own kind of it must be the same
+        return "InvalidNamespaceError" if type(error).__name__ == "InvalidNamespaceError" else "ValueError"
+    except TypeError:
+        return "TypeError"
+
+
+def shown(found: Any) -> Any:
+    """An answer without times and scores, which are each store's own."""
+    if isinstance(found, list):
+        return [shown(one) for one in found]
+    if hasattr(found, "namespace"):
+        return (found.namespace, found.key, found.value)
+    return found
+
+
+class Stores(RuleBasedStateMachine):
+    """Both stores through the same calls."""
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = fresh_folder()
+        embeddings = HashingEmbeddings(64)
+        self.indexer = DualIndexer(self.folder / "store", embeddings)
+        self.store = HybridStore(self.indexer, agent_id="lina", fields=["text"], search={"mode": "vector"})
+        self.model = InMemoryStore(index={"dims": 64, "embed": embeddings, "fields": ["text"]})
+        self.order: dict[tuple[tuple[str, ...], str], int] = {}
+        self.count = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "indexer"):
+            self.indexer.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def both(self, call: Callable[[Any], Any]) -> tuple[Any, Any]:
+        self.tidy()
+        expected = outcome(lambda: call(self.model))
+        found = outcome(lambda: call(self.store))
+        self.tidy()
+        return found, expected
+
+    def same(self, call: Callable[[Any], Any]) -> None:
+        found, expected = self.both(call)
+        assert shown(found) == shown(expected)
+
+    def tidy(self) -> None:
+        data, vectors = self.model._data, self.model._vectors
+        alive = {(ns, key) for ns, items in data.items() for key in items}
+        for place in self.order.keys() - alive:
+            del self.order[place]
+        for place in ((ns, key) for ns, items in data.items() for key in items):
+            if place not in self.order:
+                self.count += 1
+                self.order[place] = self.count
+        oldest = {ns: min(self.order[ns, key] for key in items) for ns, items in data.items() if items}
+        kept = {ns: data[ns] for ns in sorted(oldest, key=oldest.__getitem__)}
+        data.clear()
+        data.update(kept)
+        for ns in list(vectors):
+            for key in list(vectors[ns]):
+                if (ns, key) not in alive:
+                    del vectors[ns][key]
+
+    def value(self, text: str, more: dict[str, Any]) -> dict[str, Any]:
+        self.count += 1
+        return {"text": f"{text} nr{self.count}", **more}
+
+    @rule(ns=namespaces, key=keys, text=texts, more=extras, index=fields)
+    def put(self, ns, key, text, more, index) -> None:
+        self.model._vectors[ns].pop(key, None)
+        value = self.value(text, more)
+        self.same(lambda store: store.put(ns, key, value, index=index))
+
+    @rule(ns=namespaces, key=keys)
+    def get(self, ns, key) -> None:
+        self.same(lambda store: store.get(ns, key))
+
+    @rule(ns=namespaces, key=keys)
+    def delete(self, ns, key) -> None:
+        self.same(lambda store: store.delete(ns, key))
+
+    @rule(data=st.data())
+    def delete_one_there(self, data) -> None:
+        if self.order:
+            ns, key = data.draw(st.sampled_from(sorted(self.order)))
+            self.same(lambda store: store.delete(ns, key))
+
+    @rule(ns=prefixes, where=wheres, limit=limits, offset=offsets)
+    def search(self, ns, where, limit, offset) -> None:
+        self.same(lambda store: store.search(ns, filter=where, limit=limit, offset=offset))
+
+    @rule(ns=prefixes, where=wheres, query=texts, limit=limits)
+    def search_by_meaning(self, ns, where, query, limit) -> None:
+        found, expected = self.both(lambda store: store.search(ns, query=query, filter=where, limit=limit))
+        if isinstance(expected, str):
+            assert found == expected
+            return
+        likeness = {
+            shown(one)[:2]: one.score for one in self.model.search(ns, query=query, filter=where, limit=1000)
+        }
+        assert [one.score is None for one in found] == [one.score is None for one in expected]
+        # equals may change places: what counts is how near the item in each place is
+        near = [likeness[shown(one)[:2]] for one in found if one.score is not None]
+        assert all(
+            abs(mine - theirs.score) < 1e-6
+            for mine, theirs in zip(near, expected, strict=False)
+            if theirs.score is not None
+        )
+        tail = [shown(one) for one in found if one.score is None]
+        assert tail == [shown(one) for one in expected if one.score is None]
+        held = {shown(one)[:2]: shown(one) for one in self.model.search(ns, limit=1000)}
+        assert all(shown(one) == held[shown(one)[:2]] for one in found)
+
+    @rule(prefix=patterns, suffix=patterns, depth=st.sampled_from([None, 1, 2]), limit=limits, offset=offsets)
+    def list_namespaces(self, prefix, suffix, depth, limit, offset) -> None:
+        self.same(
+            lambda store: store.list_namespaces(
+                prefix=prefix, suffix=suffix, max_depth=depth, limit=limit, offset=offset
+            )
+        )
+
+    @rule(ns=prefixes, bad=st.sampled_from(BAD_LABELS), key=keys)
+    def refuse(self, ns, bad, key) -> None:
+        place = (*ns, bad)
+        self.same(lambda store: store.get(place, key))
+        self.same(lambda store: store.put(place, key, {"text": "x"}))
+        self.same(lambda store: store.search(place))
+        self.same(lambda store: store.list_namespaces(prefix=place))
+        self.same(lambda store: store.put((), key, {"text": "x"}))
+        self.same(lambda store: store.put(("langgraph", *ns), key, {"text": "x"}))
+
+    @rule(data=st.data())
+    def batch(self, data) -> None:
+        """Reads see the state before; of two puts of one key the last counts; an unknown operation undoes all."""
+        ops: list[Any] = []
+        for _ in range(data.draw(st.integers(1, 5))):
+            ns, key = data.draw(namespaces), data.draw(st.sampled_from(KEYS[:2]))
+            value = data.draw(st.none() | st.builds(self.value, texts, extras))
+            ops.append(
+                data.draw(
+                    st.sampled_from(
+                        [
+                            PutOp(ns, key, value),
+                            PutOp(ns, key, value, index=False),
+                            GetOp(ns, key),
+                            SearchOp(ns[:1], limit=3),
+                            ListNamespacesOp(match_conditions=(MatchCondition("prefix", ns[:1]),)),
+                        ]
+                    )
+                )
+            )
+        if data.draw(st.integers(0, 7)) == 0:
+            ops.append("nonsense")
+        ops.sort(key=lambda op: not isinstance(op, ListNamespacesOp))  # a get before would make a namespace
+        for op in ops:
+            if isinstance(op, PutOp):
+                self.model._vectors[op.namespace].pop(op.key, None)
+        before = shown(self.store.search((), limit=1000))
+        found, expected = self.both(lambda store: store.batch(ops))
+        assert shown(found) == shown(expected)
+        if "nonsense" in ops:
+            assert shown(self.store.search((), limit=1000)) == before
+
+    @rule()
+    def everything(self) -> None:
+        self.same(lambda store: store.search((), limit=1000))
+        self.same(lambda store: store.list_namespaces())
+        assert self.indexer.verify().ok
+
+
+TestStores = Stores.TestCase
+TestStores.settings = settings(
+    max_examples=300 if PROOF else 25,
+    stateful_step_count=40 if PROOF else 25,
+    deadline=None,
+    print_blob=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
