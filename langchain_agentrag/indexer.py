@@ -276,7 +276,7 @@ class DualIndexer(Derived):
     def shelf(self, agent_id: str | None = None) -> Shelf:
         """Documents of exactly one owner by the beginnings of their ids; see `HybridStore`."""
         self._store.check_open()
-        return Shelf(self._store.catalog, check_agent_id(agent_id))
+        return Shelf(self._store.catalog, check_agent_id(agent_id), self._store.now())
 
     def _pipeline(self, tell: Tell | None, total: int | None, **options: bool) -> Pipeline:
         self._store.check_open()

@@ -85,7 +85,8 @@ def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int
     return found
 
 
-_NOT_EXPIRED = "NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?)"
+NOT_EXPIRED = "NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?)"
+"""Condition on a document `d` that takes the present in microseconds."""
 
 
 def find_document(
@@ -96,7 +97,7 @@ def find_document(
         return None
     values = connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item FROM documents d "
-        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND d.doc_id = ? AND {_NOT_EXPIRED}",
+        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND d.doc_id = ? AND {NOT_EXPIRED}",
         (owner, doc_id, microseconds(now)),
     ).fetchone()
     return None if values is None else StoredDocument._make(values)
@@ -115,7 +116,7 @@ def find_documents(
         marks = ",".join("?" * len(part))
         for key, doc_id, *rest in connection.execute(
             "SELECT id, doc_id, signature, source, item FROM documents d "
-            f"WHERE partition = ? AND doc_id IN ({marks}) AND {_NOT_EXPIRED}",
+            f"WHERE partition = ? AND doc_id IN ({marks}) AND {NOT_EXPIRED}",
             (*partition, *part, microseconds(now)),
         ):
             found[doc_id] = StoredDocument(key, owner, doc_id, *rest)
@@ -128,7 +129,7 @@ def documents_of(
     """Every document of an owner that has not expired, with its metadata, in document order."""
     for *values, metadata in connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item, d.metadata FROM documents d "
-        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND {_NOT_EXPIRED} ORDER BY d.id",
+        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND {NOT_EXPIRED} ORDER BY d.id",
         (owner, microseconds(now)),
     ):
         yield StoredDocument._make(values), codec.decode(metadata)
@@ -155,7 +156,7 @@ def item_counts(connection: sqlite3.Connection, source: str, now: datetime) -> d
     """Item → number of documents that have not expired, of everything a connector delivered and still has."""
     return dict(
         connection.execute(
-            f"SELECT item, count(*) FROM documents d WHERE source = ? AND {_NOT_EXPIRED} GROUP BY item",
+            f"SELECT item, count(*) FROM documents d WHERE source = ? AND {NOT_EXPIRED} GROUP BY item",
             (source, microseconds(now)),
         )
     )

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.index.catalog import Catalog
+from langchain_agentrag.index.reading import NOT_EXPIRED
+from langchain_agentrag.moments import microseconds
+
+_SELECT = (
+    f"SELECT id, doc_id, metadata FROM documents d WHERE {NOT_EXPIRED} "
+    "AND partition = (SELECT id FROM partitions WHERE owner IS ?)"
+)
 
 
 class Shelved(NamedTuple):
@@ -22,15 +30,16 @@ class Shelved(NamedTuple):
 
 
 class Shelf:
-    """The documents of one owner; neither shared ones nor anybody else's are reachable.
+    """The documents of one owner that have not expired; neither shared ones nor anybody else's are reachable.
 
     Args:
         catalog: The store's catalog.
         owner: Agent, or None for shared.
+        now: The present.
     """
 
-    def __init__(self, catalog: Catalog, owner: str | None) -> None:
-        self._catalog, self._owner = catalog, owner
+    def __init__(self, catalog: Catalog, owner: str | None, now: datetime) -> None:
+        self._catalog, self._owner, self.now = catalog, owner, now
 
     def under(self, *beginnings: str) -> list[Shelved]:
         """Documents whose id starts with one of the beginnings, in document order.
@@ -42,20 +51,19 @@ class Shelf:
         with self._catalog.snapshot() as connection:
             for beginning in beginnings:
                 found += connection.execute(
-                    "SELECT id, doc_id, metadata FROM documents WHERE partition = "
-                    "(SELECT id FROM partitions WHERE owner IS ?) AND doc_id >= ? AND doc_id < ?",
-                    (self._owner, beginning, beginning[:-1] + chr(ord(beginning[-1]) + 1)),
+                    f"{_SELECT} AND doc_id >= ? AND doc_id < ?",
+                    (*self._place, beginning, beginning[:-1] + chr(ord(beginning[-1]) + 1)),
                 ).fetchall()
         return [Shelved(doc_id, packed) for _, doc_id, packed in sorted(found)]
 
-    def find(self, doc_ids: list[str]) -> Iterator[Shelved]:
+    def find(self, doc_ids: Iterable[str]) -> Iterator[Shelved]:
         """Those of the documents that are there, in the order of the ids."""
         connection = self._catalog.connection()
         for doc_id in doc_ids:
-            found = connection.execute(
-                "SELECT doc_id, metadata FROM documents WHERE partition = "
-                "(SELECT id FROM partitions WHERE owner IS ?) AND doc_id = ?",
-                (self._owner, doc_id),
-            ).fetchone()
+            found = connection.execute(f"{_SELECT} AND doc_id = ?", (*self._place, doc_id)).fetchone()
             if found is not None:
-                yield Shelved(*found)
+                yield Shelved(*found[1:])
+
+    @property
+    def _place(self) -> tuple[int, str | None]:
+        return microseconds(self.now), self._owner

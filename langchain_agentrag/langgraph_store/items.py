@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from langgraph.store.base import InvalidNamespaceError, get_text_at_path, tokenize_path
@@ -76,10 +76,6 @@ class StoredItem:
     def doc_id(self) -> str:
         """Id of its document."""
         return item_id(self.namespace, self.key)
-
-    def lives(self, now: datetime) -> bool:
-        """Whether it has not ended yet."""
-        return self.expires is None or now < self.expires
 
     def used(self, now: datetime) -> StoredItem | None:
         """The item with its time to live begun anew, or None when that would change next to nothing."""
@@ -234,8 +230,3 @@ def _joined(texts: Sequence[str]) -> tuple[str, tuple[Section, ...]]:
         sections.append(Section(reached, reached + len(text), joinable=False))
         reached += len(text) + 1
     return "\n".join(texts), tuple(sections) if len(texts) > 1 else ()
-
-
-def utc_now() -> datetime:
-    """The time, with its zone."""
-    return datetime.now(UTC)

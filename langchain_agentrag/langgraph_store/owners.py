@@ -72,19 +72,6 @@ class Owners:
         longest = max(plain, key=len, default=())
         return self.of(longest), longest
 
-    def bound(self) -> str | None:
-        """The one owner of every item.
-
-        Raises:
-            ScopeError: it depends on the namespace or the run.
-        """
-        if self._key is not None or self._agent_of is not None:
-            raise ScopeError(
-                "This store serves several agents, so it cannot sweep for them all: use DualIndexer.expire(), or a "
-                "HybridStore that is bound with agent_id."
-            )
-        return self._agent
-
 
 _REMEDY = (
     "Name a namespace that tells its agent, or let agent_of raise for those it does not know; with shared=True, None "

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -25,7 +24,7 @@ from langgraph.store.base import (
 
 from langchain_agentrag.errors import InvalidDocumentError, StoreError, UsageError
 from langchain_agentrag.filters import And, Condition, Filter
-from langchain_agentrag.index.shelf import Shelved
+from langchain_agentrag.index.shelf import Shelf, Shelved
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langgraph_store.items import (
     WHOLE,
@@ -37,7 +36,6 @@ from langchain_agentrag.langgraph_store.items import (
     item_id,
     new_item,
     place_of,
-    utc_now,
 )
 from langchain_agentrag.langgraph_store.matching import matches, passes
 from langchain_agentrag.langgraph_store.owners import AgentOf, Owners
@@ -76,7 +74,6 @@ class HybridStore(BaseStore):
         fields: Paths of the values that are searched where a put does not say; each is searched on its own.
         ttl: LangGraph's configuration of lifetimes.
         search: Options of every search with a query, such as mode or reranker.
-        clock: What time it is.
 
     Raises:
         ScopeError: nobody owns the items, or two ways were given.
@@ -96,9 +93,8 @@ class HybridStore(BaseStore):
         fields: Sequence[str] = (WHOLE,),
         ttl: TTLConfig | None = None,
         search: SearchOptions | None = None,
-        clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._indexer, self._clock = indexer, clock
+        self._indexer = indexer
         self._owners = Owners(agent_id, agent_id_key, agent_of, shared=shared)
         self._fields = tuple(fields)
         self.ttl_config = ttl
@@ -124,7 +120,7 @@ class HybridStore(BaseStore):
             InvalidDocumentError: a value cannot be stored; nothing of the batch is.
             ScopeError: it is not said who owns a namespace.
         """
-        work = _Batch(self._clock())
+        work = _Batch(self._indexer.shelf)
         results = [self._answer(op, work) for op in ops]
         self._apply(work)
         return results
@@ -140,7 +136,7 @@ class HybridStore(BaseStore):
             case SearchOp():
                 return self._search(op, work)
             case ListNamespacesOp():
-                return self._list(op, work.now)
+                return self._list(op, work)
             case PutOp():
                 self._put(op, work)
                 return None
@@ -150,7 +146,7 @@ class HybridStore(BaseStore):
 
     def _get(self, op: GetOp, work: _Batch) -> Item | None:
         namespace = check_labels(op.namespace)
-        found = self._find(self._owners.of(namespace), namespace, op.key, work.now)
+        found = self._find(self._owners.of(namespace), namespace, op.key, work)
         if found is None:
             return None
         if op.refresh_ttl:
@@ -163,20 +159,19 @@ class HybridStore(BaseStore):
             updated_at=found.updated,
         )
 
-    def _find(self, owner: str | None, namespace: Namespace, key: str, now: datetime) -> StoredItem | None:
-        for shelved in self._indexer.shelf(owner).find([item_id(namespace, key)]):
-            item = StoredItem.of(shelved.metadata)
-            return item if item.lives(now) else None
-        return None
+    @staticmethod
+    def _find(owner: str | None, namespace: Namespace, key: str, work: _Batch) -> StoredItem | None:
+        found = next(work.shelf(owner).find([item_id(namespace, key)]), None)
+        return None if found is None else StoredItem.of(found.metadata)
 
     def _search(self, op: SearchOp, work: _Batch) -> list[SearchItem]:
         prefix = check_labels(op.namespace_prefix)
         owner = self._owners.of(prefix)
-        there = _Once(lambda: self._passing(owner, prefix, op.filter, work.now))
+        there = _Once(lambda: _passing(work.shelf(owner), prefix, op.filter))
         if op.filter:
             there()  # a filter that cannot be applied is an error, whatever is asked for
         if op.query:
-            page = self._best(op, owner, prefix, there, work.now) if op.limit > 0 else []
+            page = self._best(op, owner, prefix, there) if op.limit > 0 else []
         else:
             page = [(StoredItem.of(one.metadata), None) for one in there()[op.offset : op.offset + op.limit]]
         if op.refresh_ttl:
@@ -187,7 +182,7 @@ class HybridStore(BaseStore):
         ]
 
     def _best(
-        self, op: SearchOp, owner: str | None, prefix: Namespace, there: _Once, now: datetime
+        self, op: SearchOp, owner: str | None, prefix: Namespace, there: _Once
     ) -> list[tuple[StoredItem, float | None]]:
         """A page of the items, best first, then those that cannot be scored, in the order they came."""
         parts: list[Filter] = [is_under(prefix), Condition("agent_id", "$eq", owner)]
@@ -198,31 +193,15 @@ class HybridStore(BaseStore):
         if hits.degraded:
             logger.warning("a search of the store went without %s", "; ".join(hits.degraded))
         scored = {hit.doc_id: (StoredItem.of(hit.metadata), hit.score) for hit in hits}
-        ranked: list[tuple[StoredItem, float | None]] = [
-            pair for pair in scored.values() if pair[0].lives(now)
-        ]
+        ranked: list[tuple[StoredItem, float | None]] = [*scored.values()]
         missing = op.offset + op.limit - len(ranked)
         rest = [one for one in there() if one.doc_id not in scored][:missing] if missing > 0 else []
         return [*ranked, *((StoredItem.of(one.metadata), None) for one in rest)][op.offset :]
 
-    def _passing(
-        self, owner: str | None, prefix: Namespace, where: Mapping[str, Any] | None, now: datetime
-    ) -> list[Shelved]:
-        found = self._living(owner, prefix, now)
-        return [one for one in found if passes(one.metadata["value"], where)] if where else found
-
-    def _living(self, owner: str | None, prefix: Namespace, now: datetime) -> list[Shelved]:
-        """Items under a namespace, those of one namespace together, in the order they came."""
-        groups: dict[Namespace, list[Shelved]] = defaultdict(list)
-        for shelved in self._indexer.shelf(owner).under(*beginnings(prefix)):
-            if _lives(shelved, now):
-                groups[place_of(shelved.doc_id)].append(shelved)
-        return [shelved for group in groups.values() for shelved in group]
-
-    def _list(self, op: ListNamespacesOp, now: datetime) -> list[Namespace]:
+    def _list(self, op: ListNamespacesOp, work: _Batch) -> list[Namespace]:
         patterns = [(found.match_type, check_labels(found.path)) for found in op.match_conditions or ()]
-        known = self._owners.of_patterns([pattern for kind, pattern in patterns if kind == "prefix"])
-        places = {place_of(shelved.doc_id) for shelved in self._living(known[0], known[1], now)}
+        owner, start = self._owners.of_patterns([pattern for kind, pattern in patterns if kind == "prefix"])
+        places = {place_of(shelved.doc_id) for shelved in work.shelf(owner).under(*beginnings(start))}
         found = {
             place[: op.max_depth]
             for place in places
@@ -245,13 +224,13 @@ class HybridStore(BaseStore):
             fields: Sequence[str] = self._fields
         else:
             fields = [] if op.index is False else op.index
-        before = self._find(owner, namespace, op.key, work.now)
+        before = self._find(owner, namespace, op.key, work)
         work.puts[address] = new_item(
             namespace,
             op.key,
             op.value,
             fields,
-            now=work.now,
+            now=work.shelf(owner).now,
             ttl=op.ttl,
             created=None if before is None else before.created,
         )
@@ -279,15 +258,16 @@ class HybridStore(BaseStore):
                 nothing = [0.0] * self._indexer.embedder.dimension
                 self._indexer.index_documents(found, owner, split=False, vectors=[nothing] * len(found))
 
-    def _remove(self, owner: str | None, doc_ids: list[str]) -> int:
+    def _remove(self, owner: str | None, doc_ids: list[str]) -> None:
         there = [shelved.doc_id for shelved in self._indexer.shelf(owner).find(doc_ids)]
-        return self._indexer.delete(there, agent_id=owner).deleted if there else 0
+        if there:
+            self._indexer.delete(there, agent_id=owner)
 
     def _renew(self, work: _Batch) -> None:
         """Begin the time to live of what was read anew; a store that is busy or read-only answers all the same."""
         renewed: dict[str | None, list[SourceDocument]] = defaultdict(list)
         for (owner, doc_id), item in work.touched.items():
-            later = item.used(work.now)
+            later = item.used(work.shelf(owner).now)
             if later is not None and (owner, doc_id) not in work.puts:
                 renewed[owner].append(later.document())
         for owner, documents in renewed.items():
@@ -299,19 +279,12 @@ class HybridStore(BaseStore):
     # -- lifetimes ----------------------------------------------------------------------------------------------------
 
     def sweep_ttl(self) -> int:
-        """Remove items whose time has passed from disk; how many.
-
-        Raises:
-            ScopeError: the owner depends on the namespace or the run; sweep from a store that is bound to one.
-        """
-        owner, now = self._owners.bound(), self._clock()
-        shelved = self._indexer.shelf(owner).under(*beginnings(()))
-        return self._remove(owner, [one.doc_id for one in shelved if not _lives(one, now)])
+        """Take what has expired off the disk, items and other documents, whosever they were; how many."""
+        return self._indexer.expire().deleted
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
         """Sweep every so many minutes, in a thread, until `stop_ttl_sweeper`; 5 where nothing else is configured."""
         configured = (self.ttl_config or {}).get("sweep_interval_minutes")
-        self._owners.bound()
         self._sweeper.start(sweep_interval_minutes or configured or 5)
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
@@ -320,12 +293,18 @@ class HybridStore(BaseStore):
 
 
 class _Batch:
-    """What the operations of one batch want written: the last put of each address, and what was read."""
+    """One batch at work: what it sees, the last put of each address, and what was read."""
 
-    def __init__(self, now: datetime) -> None:
-        self.now = now
+    def __init__(self, open_shelf: Callable[[str | None], Shelf]) -> None:
+        self._open, self._shelves = open_shelf, dict[str | None, Shelf]()
         self.puts: dict[_Address, StoredItem | None] = {}
         self.touched: dict[_Address, StoredItem] = {}
+
+    def shelf(self, owner: str | None) -> Shelf:
+        """What the owner has."""
+        if owner not in self._shelves:
+            self._shelves[owner] = self._open(owner)
+        return self._shelves[owner]
 
     def read(self, owner: str | None, items: Iterable[StoredItem]) -> None:
         """Note items that were read."""
@@ -345,6 +324,10 @@ class _Once:
         return self._found
 
 
-def _lives(shelved: Shelved, now: datetime) -> bool:
-    """Whether an item has not ended; most have no end, and need not be decoded to know it."""
-    return '"expires_at"' not in shelved.packed or StoredItem.of(shelved.metadata).lives(now)
+def _passing(shelf: Shelf, prefix: Namespace, where: Mapping[str, Any] | None) -> list[Shelved]:
+    """Items under a namespace that pass a filter, those of one namespace together, in the order they came."""
+    groups: dict[Namespace, list[Shelved]] = defaultdict(list)
+    for shelved in shelf.under(*beginnings(prefix)):
+        groups[place_of(shelved.doc_id)].append(shelved)
+    found = [shelved for group in groups.values() for shelved in group]
+    return [one for one in found if passes(one.metadata["value"], where)] if where else found

@@ -28,7 +28,9 @@ from tests.contracts.reference import ReferenceStore
 
 CHUNKING = Chunking(size=40)  # small, so that ordinary test texts make several chunks
 ANALYZER = Analyzer()
-_NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)  # of every item, so that its document can be foretold
+NOON = datetime(
+    2026, 3, 2, 12, tzinfo=UTC
+)  # it is always noon, so that the documents of items can be foretold
 _TWINS = 6  # stores kept open per world; a search that repeats needs no new one
 
 
@@ -49,7 +51,7 @@ class World:
     def __init__(self, *, twins: bool = True, dim: int = 16, **options: Any) -> None:
         self.folder = fresh_folder()
         self._embeddings = HashingEmbeddings(dim)
-        self._options = {"chroma": "auto", **options}
+        self._options = {"chroma": "auto", "clock": lambda: NOON, **options}
         embedder = resolve_embedder(self._embeddings)
         background, _ = background_cosine(embedder)
         self.model = ReferenceStore(embedder, background, ANALYZER, CHUNKING)
@@ -108,7 +110,7 @@ class World:
     def keep(self, agent: str | None, namespace: tuple[str, ...], key: str, value: dict[str, Any]) -> None:
         """Put an item on behalf of an agent, or of everybody."""
         self._items(agent, self.indexer).put(namespace, key, value)
-        item = new_item(namespace, key, value, ["$"], now=_NOON, ttl=None, created=None)
+        item = new_item(namespace, key, value, ["$"], now=NOON, ttl=None, created=None)
         self.model.put_all([replace(item.document(), agent_id=agent)])
 
     def drop(self, agent: str | None, namespace: tuple[str, ...], key: str) -> None:
@@ -135,7 +137,7 @@ class World:
             ]
 
     def _items(self, agent: str | None, indexer: DualIndexer) -> HybridStore:
-        return HybridStore(indexer, agent_id=agent, shared=agent is None, clock=lambda: _NOON)
+        return HybridStore(indexer, agent_id=agent, shared=agent is None)
 
     def forget(self, agent: str) -> None:
         owned = self.model.owned(agent)

@@ -22,12 +22,6 @@ from tests.integration.langchain_scripts import ScriptedModel, calls
 PLACE = ("users", "lina", "memories")
 
 
-@pytest.fixture
-def indexer(tmp_path):
-    with DualIndexer(tmp_path / "store", HashingEmbeddings(64)) as opened:
-        yield opened
-
-
 class Clock:
     def __init__(self) -> None:
         self.now = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -37,6 +31,17 @@ class Clock:
 
     def pass_minutes(self, minutes: float) -> None:
         self.now += timedelta(minutes=minutes)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def indexer(tmp_path, clock):
+    with DualIndexer(tmp_path / "store", HashingEmbeddings(64), clock=clock) as opened:
+        yield opened
 
 
 def keys(items) -> list[str]:
@@ -267,9 +272,8 @@ def test_values_survive_reopening_as_they_were(tmp_path):
         assert HybridStore(indexer, agent_id="otto").search(()) == []
 
 
-def test_a_put_keeps_when_an_item_was_made(indexer):
-    clock = Clock()
-    store = HybridStore(indexer, agent_id="lina", clock=clock)
+def test_a_put_keeps_when_an_item_was_made(indexer, clock):
+    store = HybridStore(indexer, agent_id="lina")
     store.put(PLACE, "k", {"text": "one"})
     clock.pass_minutes(5)
     store.put(PLACE, "k", {"text": "two"})
@@ -313,9 +317,8 @@ async def test_the_asynchronous_methods_do_the_same(indexer):
 # -- lifetimes --------------------------------------------------------------------------------------------------------
 
 
-def test_an_item_ends_when_its_time_has_passed(indexer):
-    clock = Clock()
-    store = HybridStore(indexer, agent_id="lina", clock=clock)
+def test_an_item_ends_when_its_time_has_passed(indexer, clock):
+    store = HybridStore(indexer, agent_id="lina")
     store.put(PLACE, "short", {"text": "冷却液"}, ttl=10)
     store.put(PLACE, "long", {"text": "冷却液"})
     clock.pass_minutes(10)
@@ -333,11 +336,8 @@ def test_an_item_ends_when_its_time_has_passed(indexer):
 @pytest.mark.parametrize("read", ["get", "search", "query"])
 @pytest.mark.parametrize("renew", [True, False, None])
 @pytest.mark.parametrize("configured", [True, False])
-def test_reading_renews_a_lifetime_where_it_is_said(indexer, read, renew, configured):
-    clock = Clock()
-    store = HybridStore(
-        indexer, agent_id="lina", clock=clock, ttl={"default_ttl": 10, "refresh_on_read": configured}
-    )
+def test_reading_renews_a_lifetime_where_it_is_said(indexer, clock, read, renew, configured):
+    store = HybridStore(indexer, agent_id="lina", ttl={"default_ttl": 10, "refresh_on_read": configured})
     store.put(PLACE, "k", {"text": "冷却液"})
     clock.pass_minutes(8)
     how = {"refresh_ttl": renew}
@@ -354,19 +354,17 @@ def test_reading_renews_a_lifetime_where_it_is_said(indexer, read, renew, config
         assert store.get(PLACE, "k").updated_at < clock.now - timedelta(minutes=15)
 
 
-def test_no_lifetime_can_be_asked_for_against_the_default(indexer):
-    clock = Clock()
-    store = HybridStore(indexer, agent_id="lina", clock=clock, ttl={"default_ttl": 1})
+def test_no_lifetime_can_be_asked_for_against_the_default(indexer, clock):
+    store = HybridStore(indexer, agent_id="lina", ttl={"default_ttl": 1})
     store.put(PLACE, "k", {"text": "x"}, ttl=None)
     clock.pass_minutes(1e6)
     assert keys(store.search(PLACE)) == ["k"]
 
 
-def test_reading_goes_on_when_a_lifetime_cannot_be_renewed(indexer, monkeypatch):
+def test_reading_goes_on_when_a_lifetime_cannot_be_renewed(indexer, clock, monkeypatch):
     from langchain_agentrag.errors import StoreLockedError
 
-    clock = Clock()
-    store = HybridStore(indexer, agent_id="lina", clock=clock)
+    store = HybridStore(indexer, agent_id="lina")
     store.put(PLACE, "k", {"text": "x"}, ttl=10)
     clock.pass_minutes(5)
 
@@ -377,9 +375,8 @@ def test_reading_goes_on_when_a_lifetime_cannot_be_renewed(indexer, monkeypatch)
     assert store.get(PLACE, "k").value == {"text": "x"}
 
 
-def test_a_sweeper_sweeps_until_it_is_stopped(indexer):
-    clock = Clock()
-    store = HybridStore(indexer, agent_id="lina", clock=clock)
+def test_a_sweeper_sweeps_until_it_is_stopped(indexer, clock):
+    store = HybridStore(indexer, agent_id="lina")
     store.put(PLACE, "k", {"text": "x"}, ttl=1)
     clock.pass_minutes(2)
     store.start_ttl_sweeper(sweep_interval_minutes=0.001)
@@ -394,9 +391,12 @@ def test_a_sweeper_sweeps_until_it_is_stopped(indexer):
         store.start_ttl_sweeper(-1)
 
 
-def test_a_store_of_several_agents_does_not_sweep_for_them(indexer):
-    with pytest.raises(ScopeError, match="sweep"):
-        HybridStore(indexer, agent_of=lambda namespace: namespace[0]).sweep_ttl()
+def test_a_store_of_several_agents_sweeps_for_them_all(indexer, clock):
+    store = HybridStore(indexer, agent_of=lambda namespace: namespace[0])
+    for agent in ("lina", "otto"):
+        store.put((agent,), "k", {"text": "x"}, ttl=1)
+    clock.pass_minutes(2)
+    assert store.sweep_ttl() == 2
 
 
 # -- around it --------------------------------------------------------------------------------------------------------
