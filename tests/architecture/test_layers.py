@@ -25,7 +25,7 @@ HOMES = {
     "filelock": ("index/",),
     "ir_measures": ("evaluation/measures.py",),
     "jieba": ("analysis/",),
-    "langgraph": ("langgraph_store/", "identity.py", "middleware/"),
+    "langgraph": ("connectors/memory/", "identity.py", "langgraph_store/", "middleware/"),
     "llama_index": ("llama_index/", "embedding"),
     "lxml": ("connectors/files/",),
     "mcp": ("service/",),
