@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,9 +18,10 @@ from langchain_agentrag.filters import parse
 from langchain_agentrag.fusion import FusionName, check_weights
 from langchain_agentrag.identity import WhenMissing, caller, calling, check_identity
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.moments import check_span
 from langchain_agentrag.records import Hit, Hits, LegEvidence
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.request import SearchOptions, check_count
+from langchain_agentrag.search.request import SearchOptions, check_count, check_window
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 from langchain_agentrag.search_types import PER_CALL, SearchType, engine_options
 
@@ -34,7 +36,7 @@ class HybridRetriever(BaseRetriever):
     one. A `filter` given at call time is and-ed with the bound one. With neither, it sees shared documents only.
 
     `invoke`, `ainvoke` and `batch` take k, filter, search_type, weights, fusion, fetch_k, score_threshold,
-    max_per_document and lambda_mult for one call. An unknown option is an error.
+    max_per_document, lambda_mult, after, before and recency for one call. An unknown option is an error.
 
     The document's metadata comes back as it was stored, plus `doc_id`, `chunk_id`, the place (`page`, `line` …) and the
     score where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document,
@@ -57,6 +59,9 @@ class HybridRetriever(BaseRetriever):
         reranker: Second opinion: a function (query, texts) -> scores, a cross-encoder with `predict`, or a LangChain
             document compressor.
         rerank_timeout: Seconds the reranker may take; what it has not judged by then stays in the fused order.
+        after: Only documents whose time is this or later: a datetime, a date, ISO text, or how long ago ("36h", "7d").
+        before: Only documents whose time is earlier than this. A range of the call narrows both.
+        recency: Half-life of a bonus that puts the more recent of near-equals first, a timedelta or seconds.
         score_key: Metadata key for the score, or None to leave it out (wrappers that compare whole documents, such
             as MultiQueryRetriever, need that).
         explain: Whether to add `explanation` to the metadata: rank and score in each leg, matched words.
@@ -79,6 +84,9 @@ class HybridRetriever(BaseRetriever):
     lambda_mult: float | None = Field(default=None, ge=0, le=1)
     reranker: Any = Field(default=None, repr=False, exclude=True)
     rerank_timeout: float | None = Field(default=None, gt=0)
+    after: Any = None
+    before: Any = None
+    recency: Any = None
     score_key: str | None = "score"
     explain: bool = False
 
@@ -108,6 +116,9 @@ class HybridRetriever(BaseRetriever):
     def _check(self) -> HybridRetriever:
         check_identity(self.agent_id, self.agent_id_key)
         self._bound = parse(self.filter)
+        check_window({"after": self.after, "before": self.before}, datetime.now(UTC))
+        if self.recency is not None:
+            check_span("recency", self.recency)
         return self
 
     # -- other ways to make one -----------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Filter, conjoin, parse
 from langchain_agentrag.records import SearchMode
-from langchain_agentrag.search.request import SearchOptions, check_option_names
+from langchain_agentrag.search.request import SearchOptions, check_option_names, check_window
 
 SearchType = Literal["hybrid", "vector", "keyword", "mmr", "similarity", "bm25"]
 
@@ -33,9 +34,13 @@ PER_CALL = (
     "lambda_mult",
     "reranker",
     "rerank_timeout",
+    "after",
+    "before",
+    "recency",
 )
 """Options a call may give besides k."""
 
+_BOUNDS = ("after", "before")
 _TRACING = frozenset({"verbose", "run_name", "run_id", "tags", "metadata", "callbacks"})
 _LAMBDA = 0.5  # LangChain's default of lambda_mult
 
@@ -43,7 +48,7 @@ _LAMBDA = 0.5  # LangChain's default of lambda_mult
 def engine_options(
     bound: Filter | None, defaults: Mapping[str, Any], call: Mapping[str, Any]
 ) -> SearchOptions:
-    """Options for the engine. A filter of the call is and-ed with the bound one; other options replace the defaults.
+    """Options for the engine. A filter or a bound of time of the call narrows the bound one; others replace defaults.
 
     Args:
         bound: Filter that every call obeys.
@@ -56,7 +61,7 @@ def engine_options(
     """
     given = {name: value for name, value in call.items() if name not in _TRACING}
     check_option_names(given, dict.fromkeys(("k", *PER_CALL)))
-    chosen = {**defaults, **given}
+    chosen = narrowed(defaults, given)
     search_type, relevance = chosen.get("search_type", "hybrid"), chosen.get("lambda_mult")
     if search_type not in MODES:
         raise InvalidQueryError(f"Unknown search_type {search_type!r}: choose one of {', '.join(MODES)}.")
@@ -67,7 +72,7 @@ def engine_options(
             f"lambda_mult={relevance!r} must be a number from 0 (different) to 1 (relevant)."
         )
     options = SearchOptions(
-        filter=conjoin(bound, parse(given.get("filter"))),
+        filter=conjoin(bound, chosen["filter"]),
         mode=MODES[search_type],
         weights=chosen.get("weights"),
         fetch_k=chosen.get("fetch_k"),
@@ -76,7 +81,23 @@ def engine_options(
         diversity=1.0 - relevance,
         reranker=chosen.get("reranker"),
         rerank_timeout=chosen.get("rerank_timeout"),
+        after=chosen.get("after"),
+        before=chosen.get("before"),
+        recency=chosen.get("recency"),
     )
     if chosen.get("fusion") is not None:
         options["fusion"] = chosen["fusion"]
     return options
+
+
+def narrowed(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call in front of the defaults; of filters and bounds of time both hold.
+
+    Raises:
+        FilterError: a filter cannot be parsed.
+        InvalidQueryError: a bound is no time.
+    """
+    given = {name: value for name, value in call.items() if value is not None or name not in _BOUNDS}
+    replaced = {name: defaults[name] for name in _BOUNDS if name in given and defaults.get(name) is not None}
+    kept = conjoin(parse(defaults.get("filter")), check_window(replaced, datetime.now(UTC)))
+    return {**defaults, **given, "filter": conjoin(kept, parse(call.get("filter")))}

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 from langchain_agentrag.agent.arguments import Language, complaint, read_arguments, search_arguments
 from langchain_agentrag.agent.replies import Replies, hit_record, passage_record
 from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
-from langchain_agentrag.filters import conjoin, keys, match, parse
+from langchain_agentrag.filters import keys, match, parse
 from langchain_agentrag.identity import WhenMissing, caller, check_identity
 from langchain_agentrag.index.exact import filterable
 from langchain_agentrag.indexer import DualIndexer
@@ -143,7 +143,7 @@ class SearchTool(_StoreTool):
         self._replies = Replies(self.language, self.about, self.read_name)
         self.description = self.description or self._describe("search", read=self.read_name)
         self.args_schema = self.args_schema or search_arguments(self.language, self.k)
-        self._options(None)
+        self._options({})
         return self
 
     def _run(
@@ -151,13 +151,16 @@ class SearchTool(_StoreTool):
         query: str,
         k: int | None = None,
         filter: dict[str, Any] | None = None,  # noqa: A002  (LangChain's name)
+        after: str = "",
+        before: str = "",
         *,
         config: RunnableConfig,
     ) -> tuple[str, list[dict[str, Any]]]:
         with self._as_messages():
-            agent, options = self._caller(config), self._options(filter)
+            asked = _asked(filter, after, before)
+            agent, options = self._caller(config), self._options(asked)
             return self._reply(
-                self.indexer.search(query, k or self.k, agent_id=agent, **options), query, filter
+                self.indexer.search(query, k or self.k, agent_id=agent, **options), query, asked
             )
 
     async def _arun(
@@ -165,30 +168,33 @@ class SearchTool(_StoreTool):
         query: str,
         k: int | None = None,
         filter: dict[str, Any] | None = None,  # noqa: A002  (LangChain's name)
+        after: str = "",
+        before: str = "",
         *,
         config: RunnableConfig,
     ) -> tuple[str, list[dict[str, Any]]]:
         with self._as_messages():
-            agent, options = self._caller(config), self._options(filter)
+            asked = _asked(filter, after, before)
+            agent, options = self._caller(config), self._options(asked)
             hits = await self.indexer.asearch(query, k or self.k, agent_id=agent, **options)
-            return self._reply(hits, query, filter)
+            return self._reply(hits, query, asked)
 
-    def _options(self, given: dict[str, Any] | None) -> SearchOptions:
-        asked = parse(given)
-        if "agent_id" in keys(asked):  # it can only narrow; who tries is worth knowing
-            logger.warning("a model's filter for %s names an agent: %s", self.name, shown(given))
+    def _options(self, asked: Mapping[str, Any]) -> SearchOptions:
+        where = asked.get("filter")
+        if "agent_id" in keys(parse(where)):  # it can only narrow; who tries is worth knowing
+            logger.warning("a model's filter for %s names an agent: %s", self.name, shown(where))
         defaults = {"search_type": self.search_type, **self.options}
-        return engine_options(conjoin(self._bound, asked), defaults, {})
+        return engine_options(self._bound, defaults, asked)
 
-    def _reply(
-        self, hits: Hits, query: str, condition: dict[str, Any] | None
-    ) -> tuple[str, list[dict[str, Any]]]:
+    def _reply(self, hits: Hits, query: str, asked: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         if not hits and not any(char.isalnum() for char in query):
             return self._replies.blank(), []
         told = [hit for hit in hits if _has_evidence(hit)]
         hits = Hits(told, query=hits.query, mode=hits.mode, degraded=hits.degraded)
+        bounds = {name: asked[name] for name in ("after", "before") if name in asked}
+        condition = {**asked.get("filter", {}), **bounds}
         text = self._replies.found(
-            hits, snippet_size=self.snippet_chars, most=self.max_chars, condition=condition or {}
+            hits, snippet_size=self.snippet_chars, most=self.max_chars, condition=condition
         )
         return text, [hit_record(hit) for hit in hits]
 
@@ -305,6 +311,12 @@ class AgentRAGToolkit(BaseToolkit):
             *(mark_retrieval(tool, "search") for tool in (search, *self.searchers)),
             *(mark_retrieval(tool, "read") for tool in (read, *self.readers)),
         ]
+
+
+def _asked(where: dict[str, Any] | None, after: str, before: str) -> dict[str, Any]:
+    """What narrows a call, under the names of the engine's options; nothing for what was left out."""
+    given = {"filter": where, "after": after, "before": before}
+    return {name: value for name, value in given.items() if value}
 
 
 def _has_evidence(hit: Hit) -> bool:

@@ -16,14 +16,14 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, ScopeError, UsageError
-from langchain_agentrag.filters import conjoin, parse
+from langchain_agentrag.filters import parse
 from langchain_agentrag.identity import WhenMissing, caller, calling, check_identity
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.record_manager import HybridRecordManager
 from langchain_agentrag.records import Hit, Hits
 from langchain_agentrag.search.request import SearchOptions, check_option_names
-from langchain_agentrag.search_types import MODES, PER_CALL, engine_options
+from langchain_agentrag.search_types import MODES, PER_CALL, engine_options, narrowed
 
 _K = 4  # LangChain's default
 
@@ -191,13 +191,23 @@ class HybridVectorStore(VectorStore):
             raise UsageError("add_texts takes several texts: pass a list, even of one.")
         return super().add_texts(list(texts), metadatas, ids=ids, **kwargs)
 
-    def delete(self, ids: list[str] | None = None, *, filter: Any = None, **_kwargs: Any) -> bool:  # noqa: A002
-        """Delete this agent's documents by id or filter (unbound: shared ones); absent ids are ignored.
+    def delete(
+        self,
+        ids: list[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002
+        session: Any = None,
+        after: Any = None,
+        before: Any = None,
+        **_kwargs: Any,
+    ) -> bool:
+        """Delete this agent's documents (unbound: shared ones) by id, filter, session or time; absent ids are ignored.
 
         Raises:
-            UsageError: neither ids nor a filter were given.
+            UsageError: none of them was given.
         """
-        self.indexer.delete(ids, filter=filter, agent_id=self._caller())
+        agent = self._caller()
+        self.indexer.delete(ids, filter=filter, session=session, after=after, before=before, agent_id=agent)
         return True
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -340,8 +350,7 @@ class HybridVectorStoreRetriever(VectorStoreRetriever):
         return await self.vectorstore.asearch(query, self.search_type, **self._both(kwargs))
 
     def _both(self, call: dict[str, Any]) -> dict[str, Any]:
-        joined = conjoin(parse(self.search_kwargs.get("filter")), parse(call.get("filter")))
-        return {**self.search_kwargs, **call, "filter": joined}
+        return narrowed(self.search_kwargs, call)
 
 
 class _StoreEmbeddings(Embeddings):

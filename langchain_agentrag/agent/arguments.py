@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from langchain_agentrag.errors import UsageError
+from langchain_agentrag.moments import EPOCH, check_moment
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("q", "question", "text", "search_query", "tool_input"),
     "k": ("top_k", "limit", "n", "num_results", "max_results"),
     "filter": ("filters", "where"),
+    "after": ("since", "from", "start", "start_date", "from_date"),
+    "before": ("until", "to", "end", "end_date", "to_date"),
     "doc_id": ("document_id", "id"),
     "chunk_id": ("chunk",),
 }
@@ -79,6 +82,13 @@ class SearchArguments(ToolArguments):
     query: str
     k: int = 5
     filter: dict[str, Any] = Field(default_factory=dict)
+    after: str = ""
+    before: str = ""
+
+    @field_validator("after", "before", mode="before")
+    @classmethod
+    def _moment(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
+        return point_in_time(info.field_name, value)
 
     @field_validator("query", mode="before")
     @classmethod
@@ -152,6 +162,24 @@ class ReadArguments(ToolArguments):
         return min(whole_number(info.field_name, value, 0, 0, MOST_NEIGHBOURS), MOST_NEIGHBOURS)
 
 
+def point_in_time(name: str, value: object) -> str:
+    """The moment a model meant, as text for the engine; "" for none.
+
+    Raises:
+        UsageError: it is no time; the message names the allowed forms.
+    """
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return ""
+    try:
+        check_moment(name, value, EPOCH)
+    except UsageError:
+        raise UsageError(
+            f"{name} must be a date or time such as 2024-05-01 or 2024-05-01T08:00:00+08:00, or how long ago, such as "
+            f"7d or 36h; not {value!r}"
+        ) from None
+    return str(value).strip()
+
+
 def whole_number(name: str, value: object, default: int, low: int, high: int | None) -> int:
     """The number a model meant.
 
@@ -177,10 +205,13 @@ _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
         "k": f"How many passages, 1 to {MOST_HITS}.",
         "filter": 'Only documents with these metadata, for example {"type": "manual"} or {"year": {"$gte": 2024}}. '
         "Leave it out unless you know the keys.",
+        "after": "Only what is from this moment or later: a date or time such as 2024-05-01, or how long ago, such as "
+        "7d. Leave it out unless the question is about a time.",
+        "before": "Only what is earlier than this moment, in the same form.",
         "doc_id": "doc_id of a search hit, exactly as given there.",
         "chunk_id": "chunk_id of that hit.",
-        "before": f"How many chunks before it to read as well, 0 to {MOST_NEIGHBOURS}.",
-        "after": f"How many chunks after it to read as well, 0 to {MOST_NEIGHBOURS}.",
+        "chunks_before": f"How many chunks before it to read as well, 0 to {MOST_NEIGHBOURS}.",
+        "chunks_after": f"How many chunks after it to read as well, 0 to {MOST_NEIGHBOURS}.",
         "offset": "Where to go on when an earlier reading was cut; the cut text says which number.",
     },
     "zh": {
@@ -188,10 +219,12 @@ _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
         "k": f"返回几段，1 到 {MOST_HITS}。",
         "filter": '只查元数据符合条件的文档，例如 {"type": "manual"} 或 {"year": {"$gte": 2024}}。'
         "不清楚有哪些键时不要填。",
+        "after": "只查这一时刻及以后的内容：日期或时间，如 2024-05-01，或多久以前，如 7d。问题与时间无关时不要填。",
+        "before": "只查这一时刻以前的内容，写法相同。",
         "doc_id": "检索结果中的 doc_id，原样照抄。",
         "chunk_id": "该结果的 chunk_id。",
-        "before": f"同时读取它前面的几段，0 到 {MOST_NEIGHBOURS}。",
-        "after": f"同时读取它后面的几段，0 到 {MOST_NEIGHBOURS}。",
+        "chunks_before": f"同时读取它前面的几段，0 到 {MOST_NEIGHBOURS}。",
+        "chunks_after": f"同时读取它后面的几段，0 到 {MOST_NEIGHBOURS}。",
         "offset": "上次读取被截断时从哪里继续；截断处会写明数字。",
     },
 }
@@ -206,6 +239,8 @@ def search_arguments(language: Language, k: int) -> type[SearchArguments]:
         query=(str, Field(description=words["query"])),
         k=(int, Field(default=k, description=words["k"])),
         filter=(dict[str, Any], Field(default_factory=dict, description=words["filter"])),
+        after=(str, Field(default="", description=words["after"])),
+        before=(str, Field(default="", description=words["before"])),
     )
 
 
@@ -213,8 +248,13 @@ def read_arguments(language: Language) -> type[ReadArguments]:
     """Schema of `read` with descriptions in a language."""
     words = _DESCRIPTIONS[language]
     fields: dict[str, Any] = {
-        name: (int, Field(default=0, description=words[name]))
-        for name in ("chunk_id", "before", "after", "offset")
+        name: (int, Field(default=0, description=words[described]))
+        for name, described in (
+            ("chunk_id", "chunk_id"),
+            ("before", "chunks_before"),
+            ("after", "chunks_after"),
+            ("offset", "offset"),
+        )
     }
     return create_model(
         "Read", __base__=ReadArguments, doc_id=(str, Field(description=words["doc_id"])), **fields

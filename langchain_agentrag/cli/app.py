@@ -13,14 +13,18 @@ from langchain_agentrag.cli.documents import hits_document, plain
 from langchain_agentrag.cli.session import (
     DEFAULT_STORE,
     INTERRUPTED,
+    AfterOption,
     AgentOption,
+    BeforeOption,
     JsonOption,
     StoreOption,
     answer,
+    confirmed,
     fail,
     guarded,
     open_existing,
     parsed_filter,
+    parsed_span,
     side_channel,
 )
 from langchain_agentrag.cli.snippets import printable
@@ -145,12 +149,27 @@ def search(
     k: Annotated[int, typer.Option("-k", "--top", help="How many passages.")] = 5,
     mode: Annotated[Mode, typer.Option("--mode", help="Which legs to ask.")] = Mode.hybrid,
     where: Annotated[str | None, typer.Option("--filter", help="Condition on the metadata, as JSON.")] = None,
+    after: AfterOption = None,
+    before: BeforeOption = None,
+    recency: Annotated[
+        str | None,
+        typer.Option("--recency", help="Put the newer of near-equals first; a half-life such as 7d."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Find passages, with the reason for each."""
-    condition = parsed_filter(where)
+    condition, half_life = parsed_filter(where), parsed_span(recency, "--recency")
     with open_existing(store) as indexer:
-        hits = indexer.search(" ".join(query), k=k, agent_id=agent, filter=condition, mode=mode.value)
+        hits = indexer.search(
+            " ".join(query),
+            k=k,
+            agent_id=agent,
+            filter=condition,
+            mode=mode.value,
+            after=after,
+            before=before,
+            recency=half_life,
+        )
     answer(render.hits_table(hits), hits_document(hits, agent_id=agent), as_json=json)
 
 
@@ -170,6 +189,44 @@ def read(
     with open_existing(store) as indexer:
         passage = indexer.read(doc_id, chunk_id, before=before, after=after, agent_id=agent)
     answer(render.passage_view(passage), passage, as_json=json)
+
+
+@app.command()
+@guarded
+def delete(
+    doc_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[DOC_ID]...", help="Documents, as a search shows them.")
+    ] = None,
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    agent: AgentOption = None,
+    session: Annotated[
+        str | None, typer.Option("--session", help="Only what belongs to this session.")
+    ] = None,
+    after: AfterOption = None,
+    before: BeforeOption = None,
+    where: Annotated[str | None, typer.Option("--filter", help="Condition on the metadata, as JSON.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete documents of one owner for good: those named, and those that every condition keeps."""
+    condition = parsed_filter(where)
+    with open_existing(store) as indexer:
+        whose = "shared documents" if agent is None else f"documents of {agent!r}"
+        confirmed(f"Delete the {whose} that this names, for good?", yes=yes)
+        report = indexer.delete(
+            doc_ids or None, filter=condition, agent_id=agent, session=session, after=after, before=before
+        )
+    answer(Group(Text(f"Deleted {report.deleted} documents.")), report, as_json=json)
+
+
+@app.command()
+@guarded
+def expire(*, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+    """Take off the disk what has expired; no search finds it either way."""
+    with open_existing(store) as indexer:
+        report = indexer.expire()
+    answer(Group(Text(f"Removed {report.deleted} expired documents.")), report, as_json=json)
 
 
 @app.command()

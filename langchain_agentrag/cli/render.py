@@ -78,6 +78,8 @@ def reasons(hit: Hit) -> Text:
         ("   keyword ", "dim"),
         _evidence(why.keyword, "BM25 {:.2f}"),
     )
+    if why.recency:
+        line.append(f"   recent +{why.recency:.3f}", style="dim")
     if why.matched:
         words = ", ".join(dict.fromkeys(printable(word) for word in why.matched))
         line.append("   matched ", style="dim")

@@ -15,6 +15,8 @@ from langchain_agentrag.cli.documents import to_json
 from langchain_agentrag.errors import AgentRagError, NotAStoreError
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from langchain_agentrag.indexer import DualIndexer
 
 DEFAULT_STORE = Path("agentrag_store")
@@ -30,6 +32,16 @@ AgentOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+AfterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--after", help="Only what is from then on: 2024-05-01, a time with its zone, or 7d for days ago."
+    ),
+]
+BeforeOption = Annotated[
+    str | None, typer.Option("--before", help="Only what is earlier; written in the same way.")
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -119,6 +131,39 @@ def open_existing(store: Path) -> "DualIndexer":
 def _holds_something(folder: Path) -> bool:
     """Whether there is anything in the folder: the engine then says what is wrong with it."""
     return folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+
+
+def confirmed(question: str, *, yes: bool) -> None:
+    """Ask before something is deleted for good; without a terminal to ask at, only --yes will do.
+
+    Raises:
+        typer.Abort: the answer is no.
+        typer.BadParameter: nobody can be asked.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.BadParameter("nobody can be asked here: add --yes.", param_hint="--yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+def parsed_span(text: str | None, option: str) -> "timedelta | None":
+    """A length of time such as 36h, 7d or 2w.
+
+    Raises:
+        typer.BadParameter: it is something else.
+    """
+    from langchain_agentrag.errors import UsageError
+    from langchain_agentrag.moments import EPOCH, check_moment, check_span
+
+    if text is None:
+        return None
+    try:
+        return check_span(option, EPOCH - check_moment(option, text, EPOCH))
+    except UsageError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no length of time: write 36h, 7d, 2w.", param_hint=option
+        ) from error
 
 
 def parsed_filter(text: str | None) -> dict[str, Any] | None:

@@ -10,21 +10,17 @@ from typing import Any, Self
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
 from llama_index.core.memory import BaseMemoryBlock
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from langchain_agentrag.errors import InvalidQueryError, ScopeError
+from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.llama_index.retriever import has_evidence
+from langchain_agentrag.moments import EPOCH, TIME_KEYS, check_span, document_time, moment
 from langchain_agentrag.records import Hit, SourceDocument
 from langchain_agentrag.scope import check_agent_id
 
 _KINDS = ("dialogue", "tool_call")
-_RECENCY = (
-    0.1  # most that being recent adds to a score: it orders near-equals and never buries an exact match
-)
-_DEEPER = 4
-_TIME_KEYS = ("time", "timestamp", "created_at")
 
 
 def _now() -> datetime:
@@ -44,7 +40,8 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         k: Messages to recall.
         across_sessions: Whether messages of the agent's other sessions are recalled too.
         query_messages: How many of the last messages form the query.
-        half_life: Age at which the bonus for being recent is halved; None for no bonus.
+        half_life: Age at which the bonus for being recent is halved (`recency` of a search); None for no bonus.
+        ttl: How long messages are remembered; None for ever.
         max_chars: Longest recollection.
         clock: What time it is, for messages that do not say.
     """
@@ -58,6 +55,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
     across_sessions: bool = False
     query_messages: int = Field(default=1, ge=1)
     half_life: timedelta | None = None
+    ttl: timedelta | None = None
     max_chars: int = Field(default=4_000, ge=100)
     clock: Callable[[], datetime] = Field(default=_now, exclude=True, repr=False)
 
@@ -69,14 +67,10 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
             raise ScopeError("A memory block needs the id of an agent.")
         return checked
 
-    @field_validator("half_life")
+    @field_validator("half_life", "ttl")
     @classmethod
-    def _positive(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and value <= timedelta(0):
-            raise InvalidQueryError(
-                f"half_life={value!r} must be a positive time, such as timedelta(days=7)."
-            )
-        return value
+    def _positive(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        return None if value is None else check_span(info.field_name or "", value)
 
     def for_agent(self, agent_id: str) -> Self:
         """The same block for another agent."""
@@ -104,36 +98,24 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         )
         if not query.strip():
             return ""
-        condition = self._condition(
-            block_kwargs.get("session_id"), block_kwargs.get("since"), block_kwargs.get("until")
-        )
         hits = await self.indexer.asearch(
             query,
-            self.k if self.half_life is None else self.k * _DEEPER,
+            self.k,
             agent_id=self.agent_id,
-            filter=condition,
+            filter=self._condition(block_kwargs.get("session_id")),
+            after=block_kwargs.get("since"),
+            before=block_kwargs.get("until"),
+            recency=self.half_life,
+            now=self.clock(),
         )
-        return _written(self._chosen(list(filter(has_evidence, hits))), self.max_chars)
+        told = sorted(filter(has_evidence, hits), key=lambda hit: (_moment(hit), hit.doc_id, hit.chunk_id))
+        return _written(told, self.max_chars)
 
-    def _condition(self, session: object, since: object, until: object) -> Filter:
+    def _condition(self, session: object) -> Filter:
         parts = [Condition("agent_id", "$eq", self.agent_id), Condition("type", "$in", list(_KINDS))]
         if not self.across_sessions:
             parts.append(Condition("session", "$eq", session))
-        for operator, moment in (("$gte", since), ("$lt", until)):
-            if moment is not None:
-                parts.append(Condition("time", operator, moment))
         return And(tuple(parts))
-
-    def _chosen(self, hits: Sequence[Hit]) -> list[Hit]:
-        best = sorted(hits, key=self._weight, reverse=True)[: self.k]
-        return sorted(best, key=lambda hit: (_moment(hit.metadata.get("time")), hit.doc_id, hit.chunk_id))
-
-    def _weight(self, hit: Hit) -> float:
-        if self.half_life is None:
-            return hit.score
-        age = max(self.clock() - _moment(hit.metadata.get("time")), timedelta(0))
-        halvings = min(age / self.half_life, 1_000.0)
-        return hit.score + _RECENCY * float(0.5**halvings)
 
     # -- storing --------------------------------------------------------------------------------------------------
 
@@ -160,7 +142,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
             if message.role != MessageRole.SYSTEM and _text(message).strip()
         ]
         if documents:
-            await self.indexer.aindex_documents(documents, self.agent_id)
+            await self.indexer.aindex_documents(documents, self.agent_id, ttl=self.ttl)
 
     def _document(self, message: ChatMessage, session: str | None, now: datetime) -> SourceDocument:
         text, said = _text(message), _said_at(message)
@@ -209,31 +191,26 @@ def _text(message: ChatMessage) -> str:
 
 
 def _said_at(message: ChatMessage) -> datetime | None:
-    for key in _TIME_KEYS:
-        given = message.additional_kwargs.get(key)
-        if isinstance(given, datetime):
+    """When a message says it was said, in the zone it names, UTC without one."""
+    said = message.additional_kwargs
+    for given in (said[key] for key in TIME_KEYS if key in said):
+        if isinstance(given, datetime) and given.tzinfo is not None:
             return given
-        if isinstance(given, str):
-            try:
-                return datetime.fromisoformat(given)
-            except ValueError:
-                continue
+        if (found := moment(given)) is not None:
+            return found
     return None
 
 
-def _moment(value: object) -> datetime:
-    """A time that can be compared; one without a zone is UTC, as in filters."""
-    if not isinstance(value, datetime):
-        return datetime.min.replace(tzinfo=UTC)
-    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+def _moment(hit: Hit) -> datetime:
+    return document_time(hit.metadata) or EPOCH
 
 
 def _written(hits: Sequence[Hit], most: int) -> str:
     """The recollection as text: one entry per message, with time and role, the oldest left out when it is too long."""
     entries: list[str] = []
     for hit in hits:
-        moment = hit.metadata.get("time")
-        when = f"{moment:%Y-%m-%d %H:%M} " if isinstance(moment, datetime) else ""
+        said = hit.metadata.get("time")
+        when = f"{said:%Y-%m-%d %H:%M} " if isinstance(said, datetime) else ""
         entries.append(f"[{when}{hit.metadata.get('role', '')}] {hit.text}")
     while len(entries) > 1 and sum(map(len, entries)) + len(entries) > most:
         entries.pop(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from typing import Any, Self, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.nodes import BOOKKEEPING, from_hit
 from langchain_agentrag.records import Hit, Hits
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.request import SearchOptions, check_option_names, check_request
+from langchain_agentrag.search.request import SearchOptions, check_option_names, check_request, check_window
 
 OPTIONS = tuple(name for name in SearchOptions.__annotations__ if name not in {"filter", "vector"})
 """Options of the engine that the faces take by keyword."""
@@ -45,8 +46,9 @@ class HybridRetriever(BaseRetriever):
         objects: As of any retriever.
         verbose: As of any retriever.
         options: Options of the engine: mode ("hybrid", "vector", "keyword"), weights, fusion, fetch_k, score_threshold,
-            max_per_document, diversity, reranker. Unless a score_threshold is given, 0 included, nodes without any
-            evidence are left out: no matched word, and no more likeness than unrelated texts have.
+            max_per_document, diversity, reranker, after, before, recency. Unless a score_threshold is given, 0
+            included, nodes without any evidence are left out: no matched word, and no more likeness than unrelated
+            texts have.
 
     Raises:
         InvalidQueryError: an option makes no sense, or there is no such option.
@@ -105,6 +107,14 @@ class HybridRetriever(BaseRetriever):
     def with_filters(self, filters: Filters) -> Self:
         """The same retriever that obeys these filters too."""
         return self._clone(filters=conjoin(self._bound, parse_filters(filters)))
+
+    def within(self, after: Any = None, before: Any = None) -> Self:
+        """The same retriever over documents whose time is `after` or later and earlier than `before`.
+
+        A datetime, a date, ISO text, or how long ago ("36h", "7d"). What it is bound to beforehand goes on holding.
+        """
+        window = check_window({"after": after, "before": before}, datetime.now(UTC))
+        return self._clone(filters=conjoin(self._bound, window))
 
     def with_options(self, similarity_top_k: int | None = None, **options: Any) -> Self:
         """The same retriever with another number of nodes, or other options of the engine."""

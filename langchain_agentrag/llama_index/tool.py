@@ -14,8 +14,10 @@ from llama_index.core.tools import FunctionTool, QueryEngineTool, ToolMetadata, 
 from llama_index.core.workflow import Context
 from pydantic import BaseModel, Field
 
+from langchain_agentrag.agent.arguments import point_in_time
 from langchain_agentrag.errors import InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
+from langchain_agentrag.llama_index.retriever import HybridRetriever
 from langchain_agentrag.scope import check_agent_id
 
 LONGEST_DESCRIPTION = 1024
@@ -38,6 +40,18 @@ class SearchInput(BaseModel):
     """Arguments of the tool."""
 
     query: str = Field(description="What to look for, in Chinese or English. 要查找的内容。")
+
+
+class DatedSearchInput(SearchInput):
+    """Arguments of a tool that can also be asked about a stretch of time."""
+
+    after: str = Field(
+        default="",
+        description="Only from this moment on: 2024-05-01, or how long ago, 7d. 只查这一时刻及以后的内容。",
+    )
+    before: str = Field(
+        default="", description="Only what is earlier than this moment. 只查这一时刻以前的内容。"
+    )
 
 
 class SourceNodes(list[NodeWithScore]):
@@ -69,13 +83,21 @@ class AgentQueryEngineTool(QueryEngineTool):
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Search; the nodes are in `raw_output`."""
-        query = _query_of(args, kwargs)
-        return self._output(query, self.query_engine.query(query))
+        query, window = self._asked(args, kwargs)
+        return self._output(query, _within(self.query_engine, window).query(query))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """`call` without blocking the event loop."""
-        query = _query_of(args, kwargs)
-        return self._output(query, await self.query_engine.aquery(query))
+        query, window = self._asked(args, kwargs)
+        return self._output(query, await _within(self.query_engine, window).aquery(query))
+
+    def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, str]]:
+        """The query and the stretch of time a model asked for; the latter only where the tool is dated."""
+        given, window = dict(kwargs), {}
+        if self.metadata.fn_schema is DatedSearchInput:
+            bounds = {name: given.pop(name, None) or "" for name in ("after", "before")}
+            window = {name: point_in_time(name, bound) for name, bound in bounds.items() if bound}
+        return _query_of(args, given), window
 
     def _engine_of(self, agent: str | None) -> BaseQueryEngine:
         if callable(self._agent) and agent is None:
@@ -120,7 +142,7 @@ class WorkflowQueryEngineTool(AgentQueryEngineTool, FunctionTool):  # type: igno
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Search on behalf of the workflow's current agent."""
         context = kwargs.pop(_CONTEXT, None)
-        query = _query_of(args, kwargs)
+        query, window = self._asked(args, kwargs)
         agent = (
             await context.store.get("current_agent_name", default=None)
             if isinstance(context, Context)
@@ -131,7 +153,8 @@ class WorkflowQueryEngineTool(AgentQueryEngineTool, FunctionTool):  # type: igno
                 "No AgentWorkflow names its current agent here (a single FunctionAgent does not): bind agent_id=… to "
                 "the tool instead."
             )
-        return self._output(query, await self._engine_of(check_agent_id(agent)).aquery(query))
+        engine = _within(self._engine_of(check_agent_id(agent)), window)
+        return self._output(query, await engine.aquery(query))
 
     @property
     def fn(self) -> Callable[..., Any]:
@@ -156,12 +179,14 @@ def as_query_engine_tool(
     description: str = _DESCRIPTION,
     agent_id: Agent = None,
     from_workflow: bool = False,
+    dated: bool = False,
     max_chars: int = 6_000,
     return_direct: bool = False,
 ) -> AgentQueryEngineTool:
     """A query engine, or a retriever on its own, as a tool for agents, routers and sub-question engines.
 
-    The tool has one argument, the query, which reaches the engine unchanged; anything else a model passes is refused.
+    The tool has one argument, the query, which reaches the engine unchanged, and where it is `dated` also `after` and
+    `before`; anything else a model passes is refused.
     On whose behalf it searches is decided here: by the retriever it is given, by `agent_id`, or by the workflow.
 
     Args:
@@ -171,6 +196,7 @@ def as_query_engine_tool(
         agent_id: The agent, or a function that names it at each call (from a request, say); None keeps what the
             source is bound to.
         from_workflow: Whether the agent is the `AgentWorkflow`'s current one, by name.
+        dated: Whether a model may ask about a stretch of time; the engine needs a `HybridRetriever` for it.
         max_chars: Longest content; the nodes are whole in any case.
         return_direct: Whether the tool's answer ends the run.
 
@@ -191,7 +217,11 @@ def as_query_engine_tool(
     engine = AgentQueryEngine.from_args(source) if isinstance(source, BaseRetriever) else source
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < _LEAST:
         raise UsageError(f"max_chars={max_chars!r} must be a whole number >= {_LEAST}.")
-    metadata = ToolMetadata(description, name, SearchInput, return_direct)
+    if dated and not isinstance(getattr(engine, "retriever", None), HybridRetriever):
+        raise UsageError(
+            f"A {type(engine).__name__} knows no times: dated=True needs a HybridRetriever behind it."
+        )
+    metadata = ToolMetadata(description, name, DatedSearchInput if dated else SearchInput, return_direct)
     if from_workflow:
         if agent_id is not None:
             raise ScopeError(
@@ -212,6 +242,17 @@ def _bindable(engine: BaseQueryEngine) -> AgentQueryEngine:
             f"A {type(engine).__name__} cannot be bound to an agent: pass an AgentQueryEngine over a HybridRetriever."
         )
     return engine
+
+
+def _within(engine: BaseQueryEngine, window: dict[str, str]) -> BaseQueryEngine:
+    """The engine over what lies in a stretch of time."""
+    if (
+        not window
+        or not isinstance(engine, AgentQueryEngine)
+        or not isinstance(engine.retriever, HybridRetriever)
+    ):
+        return engine
+    return engine.with_retriever(engine.retriever.within(**window))
 
 
 def _query_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

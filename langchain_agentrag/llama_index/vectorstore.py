@@ -180,23 +180,28 @@ class HybridVectorStore(BasePydanticVectorStore):
         self,
         node_ids: list[str] | None = None,
         filters: MetadataFilters | None = None,
+        *,
+        session: Any = None,
+        after: Any = None,
+        before: Any = None,
         **_delete_kwargs: Any,
     ) -> None:
-        """Delete this agent's nodes by id, by filter, or by what both agree on; absent ones are ignored.
+        """Delete this agent's nodes by id, filter, session, time, or by what all agree on; absent ones are ignored.
 
         Raises:
             UsageError: neither was given; `clear()` deletes everything.
         """
-        self._indexer.delete(node_ids, filter=parse_filters(filters), agent_id=self.agent_id)
+        window = {"session": session, "after": after, "before": before}
+        self._indexer.delete(node_ids, filter=parse_filters(filters), agent_id=self.agent_id, **window)
 
     async def adelete_nodes(
         self,
         node_ids: list[str] | None = None,
         filters: MetadataFilters | None = None,
-        **_delete_kwargs: Any,
+        **delete_kwargs: Any,
     ) -> None:
         """`delete_nodes` in a worker thread."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
 
     def clear(self) -> None:
         """Delete everything this agent owns; unbound: every shared document, however it was indexed."""
