@@ -153,12 +153,21 @@ class OperationFile:
         RUNNING.discard(attempt)
 
     def reconcile(
-        self, principal: str, operation_id: str, state: State, *, result: str | None, note: str, force: bool
+        self,
+        principal: str,
+        operation_id: str,
+        state: State,
+        *,
+        result: str | None,
+        note: str,
+        attempts: int | None,
+        force: bool,
     ) -> Operation:
         """Settle an agent's record by what really happened.
 
         Raises:
-            UsageError: the agent has no such record, its outcome is known, or somebody may still be executing it.
+            UsageError: the agent has no such record, its outcome is known, somebody may still be executing it, or it
+                was begun again since `attempts`.
         """
         with self._changing(durable=True) as connection:
             row = _row(connection, principal, operation_id)
@@ -168,6 +177,11 @@ class OperationFile:
             if found.state not in {"in_flight", "needs_reconcile"}:
                 raise UsageError(
                     f"The operation {operation_id!r} is {found.state}: only one whose outcome is unknown is reconciled."
+                )
+            if attempts not in {None, found.attempts}:
+                raise UsageError(
+                    f"The operation {operation_id!r} was begun again (attempt {found.attempts}) after you looked at "
+                    f"attempt {attempts}: look again."
                 )
             if found.executing and not force:
                 raise UsageError(

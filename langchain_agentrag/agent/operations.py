@@ -184,6 +184,7 @@ class AgentOperations:
         *,
         result: Any = None,  # noqa: ANN401
         note: str = "",
+        attempts: int | None = None,
         executing: bool = False,
     ) -> Operation:
         """Say what really happened; for the program around the agent or a person, never for the model.
@@ -194,17 +195,26 @@ class AgentOperations:
                 `unknown`: still nobody knows, only the note is kept.
             result: What the tool would have answered; JSON.
             note: How you know.
+            attempts: `attempts` of the record you looked at. With it, what you say is refused when somebody else has
+                settled that attempt and begun another one meanwhile; pass it wherever two may reconcile at once.
             executing: Settle it even though its process seems to be alive.
 
         Raises:
-            UsageError: the agent has no such operation, its outcome is known, or it may still be executed.
+            UsageError: the agent has no such operation, its outcome is known, it may still be executed, or was begun
+                again since you looked.
         """
         states: dict[str, State] = {"done": "done", "not_done": "not_done", "unknown": "needs_reconcile"}
         if outcome not in states:
             raise UsageError(f"reconcile(…, {outcome!r}): say 'done', 'not_done' or 'unknown'.")
         text = canonical(result) if outcome == "done" else None
         return self._file.reconcile(
-            self._principal, operation_id, states[outcome], result=text, note=note, force=executing
+            self._principal,
+            operation_id,
+            states[outcome],
+            result=text,
+            note=note,
+            attempts=attempts,
+            force=executing,
         )
 
     def forget(self, *, before: datetime | None = None, unresolved: bool = False) -> int:
@@ -232,7 +242,7 @@ class AgentOperations:
             raise UsageError(f"scope={scope!r} must name the task that the call of {tool.name!r} belongs to.")
         canonical(scope)  # half a surrogate pair is refused here
         rules = self._all
-        checked = tool.schema.check(arguments, rules.language, repair=rules.repair)
+        checked = tool.checked(arguments, rules.language, repair=rules.repair)
         if checked.problems:
             message = rules.replies.invalid(tool.name, checked.problems)
             return Outcome("invalid", message, problems=checked.problems)
@@ -242,7 +252,7 @@ class AgentOperations:
             return Outcome("refused", rules.replies.too_risky(tool.name, risk, most))
         if risk == "read":
             return UnrecordedCall(self._all, tool.name, checked.arguments, paused_by)
-        complete = tool.schema.completed(checked.arguments)
+        complete = tool.completed(checked.arguments)
         name = operation_id or derived_id(self._principal, tool.name, complete, scope)
         wanted = Wanted(self._principal, name, tool.name, canonical(complete), scope, risk)
         planned = PlannedCall(rules, wanted, checked.arguments, paused_by)

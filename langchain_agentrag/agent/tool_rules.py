@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from langchain_agentrag.agent.arguments import Language
 from langchain_agentrag.agent.problems import Problem
-from langchain_agentrag.agent.validation import ArgumentSchema
+from langchain_agentrag.agent.validation import ArgumentSchema, Checked
 from langchain_agentrag.errors import UsageError
 
 RiskName = Literal["read", "low", "medium", "high"]
@@ -45,11 +46,36 @@ class ToolRule:
 
 
 class GuardedTool:
-    """A tool under guard: its name, the schema of its arguments, its rule."""
+    """A tool under guard.
 
-    def __init__(self, name: str, schema: Mapping[str, Any] | ArgumentSchema, rule: ToolRule) -> None:
+    Args:
+        name: Its name.
+        schema: JSON Schema of its arguments.
+        rule: How it is guarded.
+        check: Finds problems with arguments that no schema can say; called with valid ones, before anything is done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: Mapping[str, Any] | ArgumentSchema,
+        rule: ToolRule,
+        check: Callable[[dict[str, Any]], Sequence[Problem]] | None = None,
+    ) -> None:
         self.name, self.rule = name, rule
-        self.schema = schema if isinstance(schema, ArgumentSchema) else ArgumentSchema(schema)
+        self._schema = schema if isinstance(schema, ArgumentSchema) else ArgumentSchema(schema)
+        self._check = check
+
+    def checked(self, arguments: object, language: Language, *, repair: bool) -> Checked:
+        """The arguments as the tool is to get them, or what is wrong with them."""
+        checked = self._schema.check(arguments, language, repair=repair)
+        if self._check is None or checked.problems:
+            return checked
+        return Checked(checked.arguments, tuple(self._check(checked.arguments)))
+
+    def completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with the schema's defaults written out."""
+        return self._schema.completed(arguments)
 
 
 @dataclass(frozen=True, slots=True)

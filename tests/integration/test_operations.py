@@ -145,6 +145,17 @@ def test_only_an_unknown_outcome_is_reconciled(lina, sent):
         lina.reconcile(known, "perhaps")
 
 
+def test_what_was_seen_of_an_earlier_attempt_settles_no_later_one(lina, sent):
+    """Two look at once; the slower one must not let a call that the other has made run again."""
+    unknown = lina.call(tool(), ARGUMENTS, sent.break_off, scope="t").operation_id
+    seen = lina.get(unknown)
+    lina.reconcile(unknown, "not_done", attempts=seen.attempts)
+    lina.call(tool(), ARGUMENTS, sent.break_off, scope="t")
+    with pytest.raises(UsageError, match="look again"):
+        lina.reconcile(unknown, "not_done", attempts=seen.attempts)
+    assert lina.reconcile(unknown, "done", attempts=lina.get(unknown).attempts).state == "done"
+
+
 def test_an_id_stands_for_one_operation(lina, sent):
     assert lina.call(tool(), ARGUMENTS, sent.send, scope="t", operation_id="order-7").status == "done"
     assert lina.call(tool(), ARGUMENTS, sent.send, scope="t", operation_id="order-7").status == "replayed"
