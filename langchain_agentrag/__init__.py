@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from langchain_agentrag.agent.operations import Operations
+    from langchain_agentrag.agent.tool_rules import GuardedTool, NothingDone, ToolRule
     from langchain_agentrag.analysis import Analyzer
     from langchain_agentrag.chunking import Chunking
     from langchain_agentrag.connectors.base import BaseConnector
@@ -36,6 +38,7 @@ _HOMES = {
     "Chunking": "chunking",
     "DualIndexer": "indexer",
     "FileSystemConnector": "connectors.files",
+    "GuardedTool": "agent.tool_rules",
     "HashingEmbeddings": "embedding",
     "Hit": "records",
     "Hits": "records",
@@ -44,11 +47,14 @@ _HOMES = {
     "HybridStore": "langgraph_store",
     "HybridTranslator": "structured",
     "HybridVectorStore": "vectorstore",
+    "NothingDone": "agent.tool_rules",
+    "Operations": "agent.operations",
     "ReadOnlyDatabase": "connectors.sql_query",
     "ReadTool": "tools",
     "SQLTool": "sql_tool",
     "SearchTool": "tools",
     "SourceDocument": "records",
+    "ToolRule": "agent.tool_rules",
 }
 
 __version__ = "0.1.0"
@@ -61,6 +67,7 @@ __all__ = [
     "Chunking",
     "DualIndexer",
     "FileSystemConnector",
+    "GuardedTool",
     "HashingEmbeddings",
     "Hit",
     "Hits",
@@ -69,11 +76,14 @@ __all__ = [
     "HybridStore",
     "HybridTranslator",
     "HybridVectorStore",
+    "NothingDone",
+    "Operations",
     "ReadOnlyDatabase",
     "ReadTool",
     "SQLTool",
     "SearchTool",
     "SourceDocument",
+    "ToolRule",
 ]
 
 

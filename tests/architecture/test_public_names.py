@@ -18,6 +18,7 @@ PROMISED = [
     "Chunking",
     "DualIndexer",
     "FileSystemConnector",
+    "GuardedTool",
     "HashingEmbeddings",
     "Hit",
     "Hits",
@@ -26,11 +27,14 @@ PROMISED = [
     "HybridStore",
     "HybridTranslator",
     "HybridVectorStore",
+    "NothingDone",
+    "Operations",
     "ReadOnlyDatabase",
     "ReadTool",
     "SQLTool",
     "SearchTool",
     "SourceDocument",
+    "ToolRule",
 ]
 
 
