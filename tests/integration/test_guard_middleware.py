@@ -390,7 +390,7 @@ def test_a_tool_that_takes_too_long_is_unknown(operations, sent):
 @pytest.mark.parametrize(
     ("resume", "made"),
     [(True, 1), ({"type": "approve"}, 1), ({"decisions": [{"type": "approve"}]}, 1), (False, 0), ("not on Fridays", 0),
-     ({"type": "reject", "message": "not on Fridays"}, 0), ({"decisions": [{"type": "reject"}]}, 0), ({}, 0), (1, 0)],
+     ({"type": "reject", "message": "not on Fridays"}, 0), ({"decisions": [{"type": "reject"}]}, 0), ({"type": "later"}, 0), (1, 0)],
 )  # fmt: skip
 def test_a_risky_call_waits_for_a_person(operations, sent, resume, made):
     agent = with_tools(
