@@ -261,10 +261,11 @@ class OperationFile:
 
     def _check(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is still empty; an error when it is something else."""
+        # the tables first: whoever makes them at this moment writes the mark in the same transaction
+        if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            return True
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if not application and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            return True
         if application != _APPLICATION:
             raise NotAStoreError(f"{self._path} is a database of something else: name another file.")
         if version > _FORMAT:

@@ -299,8 +299,8 @@ def test_of_many_threads_one_makes_the_call(tmp_path):
     barrier = threading.Barrier(16)
 
     def one():
-        with Operations(path) as operations:  # a file of its own: several connections, too
-            barrier.wait(30)
+        barrier.wait(30)
+        with Operations(path) as operations:  # each makes or opens the file, with a connection of its own
             for n in range(10):
                 arguments = {"to": str(n), "text": ""}
                 outcomes.append(
@@ -486,6 +486,25 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path, content
     with pytest.raises(NotAStoreError):
         Operations(path)
     assert path.read_bytes() == before
+
+
+def test_many_may_make_the_file_at_once(tmp_path):
+    for turn in range(20):
+        barrier, failed = threading.Barrier(12), []
+
+        def one(path=tmp_path / str(turn), barrier=barrier, failed=failed):
+            barrier.wait(30)
+            try:
+                Operations(path).close()
+            except Exception as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=one) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert failed == []
 
 
 def test_a_file_of_a_newer_version_is_refused(tmp_path):
