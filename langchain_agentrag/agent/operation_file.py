@@ -18,7 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from langchain_agentrag.agent.operation_record import COLUMNS, RUNNING, Operation, State, Wanted, operation_of
+from langchain_agentrag.agent.operation_record import (
+    COLUMNS,
+    DIED,
+    RUNNING,
+    Operation,
+    State,
+    Wanted,
+    operation_of,
+)
 from langchain_agentrag.errors import NotAStoreError, StoreError, StoreLockedError, UsageError
 from langchain_agentrag.index.faults import reach
 
@@ -75,18 +83,27 @@ class OperationFile:
 
     def find(self, principal: str, operation_id: str) -> Operation | None:
         """An agent's record, or None."""
-        with self._used() as connection:
-            row = _row(connection, principal, operation_id)
-            return None if row is None else operation_of(row)
+        dead = ""
+        while True:
+            with self._used() as connection:
+                row = _row(connection, principal, operation_id)
+            found = None if row is None else operation_of(row)
+            # It may have ended, and been settled, between the read and the look at its process. Once it is known to
+            # have ended, what the file says is final.
+            if found is None or found.error != DIED or row["attempt"] == dead:
+                return found
+            dead = row["attempt"]
 
     def unsettled(self, principal: str) -> list[Operation]:
         """An agent's records whose outcome nobody knows, or that are being executed, oldest first."""
         with self._used() as connection:
             rows = connection.execute(
-                f"SELECT {COLUMNS} FROM operations WHERE principal = ? AND {_UNSETTLED} ORDER BY started, operation_id",
+                f"SELECT operation_id FROM operations WHERE principal = ? AND {_UNSETTLED} "
+                "ORDER BY started, operation_id",
                 (principal,),
             ).fetchall()
-        return [operation_of(row) for row in rows]
+        found = (self.find(principal, row["operation_id"]) for row in rows)
+        return [one for one in found if one is not None and one.state in {"in_flight", "needs_reconcile"}]
 
     def begin(self, wanted: Wanted, *, durable: bool) -> str | Operation:
         """The name of an attempt that may now be executed, or the record that stands against it.

@@ -319,6 +319,17 @@ def test_of_many_threads_one_makes_the_call(tmp_path):
     assert {outcome.status for outcome in outcomes} <= {"done", "replayed", "running"}
 
 
+def test_a_call_that_ends_while_it_is_looked_at_is_not_taken_for_dead(lina, sent, monkeypatch):
+    """The record is read as under way; then the call ends; then nobody is found who makes it."""
+    from langchain_agentrag.agent import operation_file
+
+    name, read = lina.call(tool(), ARGUMENTS, sent.send, scope="t").operation_id, operation_file._row
+    stale = [dict(read(lina._file._open, "lina", name)) | {"state": "in_flight", "pid": os.getpid()}]
+    monkeypatch.setattr(operation_file, "_row", lambda *args: stale.pop() if stale else read(*args))
+    assert lina.get(name).state == "done"
+    assert not stale
+
+
 def test_an_operation_under_way_is_not_begun_again(lina, sent):
     entered, release = threading.Event(), threading.Event()
 
