@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401
+def __getattr__(name: str) -> Any:
     """The names above, loaded on first use.
 
     Raises:

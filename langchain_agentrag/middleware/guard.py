@@ -320,13 +320,13 @@ def _messages_of(response: object) -> Iterator[ToolMessage]:
         yield from _messages_of(update.get("messages") if isinstance(update, Mapping) else update)
 
 
-def _with_note(note: str, content: Any) -> Any:  # noqa: ANN401
+def _with_note(note: str, content: Any) -> Any:
     if isinstance(content, list):
         return [{"type": "text", "text": note}, *content]
     return f"{note}\n{content}" if content else note
 
 
-def _json_or_none(artifact: Any) -> Any:  # noqa: ANN401
+def _json_or_none(artifact: Any) -> Any:
     """The artifact where a record can keep it; a replayed call has none otherwise."""
     try:
         json.dumps(artifact, allow_nan=False)
