@@ -101,6 +101,8 @@ class Explanation:
         fusion: Name of the fusion rule.
         weights: Share of each leg, (vector, keyword).
         recency: What being recent added to the score; 0 unless it was asked for.
+        terms: What each matching term added to the BM25 score, (term as indexed, points), most first.
+        steps: What later stages did with the hit: "reranked from #5 to #1".
     """
 
     vector: LegEvidence | None = None
@@ -110,6 +112,21 @@ class Explanation:
     fusion: str = ""
     weights: tuple[float, float] = (0.5, 0.5)
     recency: float = 0.0
+    terms: tuple[tuple[str, float], ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Another place where what a hit says stands nearly word for word."""
+
+    doc_id: str
+    chunk_id: int
+    agent_id: str | None = None
+    start: int = 0
+    end: int = 0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    locator: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +146,8 @@ class Hit:
         locator: Page, line, sheet, row … where a reader finds it.
         explanation: Rank and score in each leg, matched words.
         whole: Whether the text is the whole document.
+        covers: First and last chunk of the text where neighbours were added to the chunk that was found.
+        also_in: Near-duplicates that this hit stands for, where they were collapsed.
     """
 
     doc_id: str
@@ -143,11 +162,43 @@ class Hit:
     locator: Mapping[str, Any] = field(default_factory=dict)
     explanation: Explanation = field(default_factory=Explanation)
     whole: bool = False
+    covers: tuple[int, int] | None = None
+    also_in: tuple[Source, ...] = ()
 
     @property
     def reference(self) -> str:
         """A name of the hit as one string: the document's id when it is the whole document, else "doc_id#chunk_id"."""
         return self.doc_id if self.whole else f"{self.doc_id}#{self.chunk_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A candidate that is not in the answer, and why."""
+
+    doc_id: str
+    chunk_id: int
+    agent_id: str | None
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """How an answer came about.
+
+    Attributes:
+        searched: What was searched for: the query, completed from the conversation where there was one.
+        added: Words of the conversation that were added, with less weight; "" for none.
+        filter: The filter that was applied; "" for none.
+        considered: Candidates that both legs brought.
+        dropped: Those that are not in the answer, with the reason.
+    """
+
+    searched: str
+    added: str = ""
+    filter: str = ""
+    considered: int = 0
+    dropped: tuple[Dropped, ...] = ()
 
 
 class Hits(list[Hit]):
@@ -157,6 +208,7 @@ class Hits(list[Hit]):
         query: The query as it was given.
         mode: Legs that were asked.
         degraded: One "leg: reason" per leg that failed; empty when all is well.
+        trail: How the answer came about, where `explain=True` asked for it.
     """
 
     def __init__(
@@ -166,9 +218,10 @@ class Hits(list[Hit]):
         query: str = "",
         mode: SearchMode = "hybrid",
         degraded: tuple[str, ...] = (),
+        trail: Trail | None = None,
     ) -> None:
         super().__init__(hits)
-        self.query, self.mode, self.degraded = query, mode, degraded
+        self.query, self.mode, self.degraded, self.trail = query, mode, degraded, trail
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: highlighted words and a bar per leg."""

@@ -21,7 +21,7 @@ from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.moments import check_span
 from langchain_agentrag.records import Hit, Hits, LegEvidence
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.request import SearchOptions, check_count, check_window
+from langchain_agentrag.search.request import MOST_NEIGHBOURS, SearchOptions, check_count, check_window
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 from langchain_agentrag.search_types import PER_CALL, SearchType, engine_options
 
@@ -36,7 +36,8 @@ class HybridRetriever(BaseRetriever):
     one. A `filter` given at call time is and-ed with the bound one. With neither, it sees shared documents only.
 
     `invoke`, `ainvoke` and `batch` take k, filter, search_type, weights, fusion, fetch_k, score_threshold,
-    max_per_document, lambda_mult, after, before and recency for one call. An unknown option is an error.
+    max_per_document, lambda_mult, reranker, rerank_timeout, collapse, neighbours, after, before and recency for one
+    call. An unknown option is an error.
 
     The document's metadata comes back as it was stored, plus `doc_id`, `chunk_id`, the place (`page`, `line` …) and the
     score where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document,
@@ -62,6 +63,9 @@ class HybridRetriever(BaseRetriever):
         after: Only documents whose time is this or later: a datetime, a date, ISO text, or how long ago ("36h", "7d").
         before: Only documents whose time is earlier than this. A range of the call narrows both.
         recency: Half-life of a bonus that puts the more recent of near-equals first, a timedelta or seconds.
+        collapse: Nearly equal passages become one document whose `also_in` names the others: True, or the share of
+            shingles in common from which on they do.
+        neighbours: Chunks to read on each side of a passage.
         score_key: Metadata key for the score, or None to leave it out (wrappers that compare whole documents, such
             as MultiQueryRetriever, need that).
         explain: Whether to add `explanation` to the metadata: rank and score in each leg, matched words.
@@ -87,6 +91,8 @@ class HybridRetriever(BaseRetriever):
     after: Any = None
     before: Any = None
     recency: Any = None
+    collapse: bool | float | None = Field(default=None, le=1)
+    neighbours: int | None = Field(default=None, ge=0, le=MOST_NEIGHBOURS)
     score_key: str | None = "score"
     explain: bool = False
 
@@ -217,6 +223,8 @@ class HybridRetriever(BaseRetriever):
         added: dict[str, Any] = {**hit.locator, "doc_id": hit.doc_id, "chunk_id": hit.chunk_id}
         if self.score_key is not None:
             added[self.score_key] = hit.score
+        if hit.also_in:
+            added["also_in"] = [f"{source.doc_id}#{source.chunk_id}" for source in hit.also_in]
         if self.explain:
             added["explanation"] = explanation(hit)
         # the document's own keys win: metadata is never lost
@@ -240,6 +248,8 @@ def explanation(hit: Hit) -> dict[str, Any]:
         "vector": _evidence(why.vector),
         "keyword": _evidence(why.keyword),
         "matched": list(why.matched),
+        "terms": [[term, points] for term, points in why.terms],
+        "steps": list(why.steps),
         "fusion": why.fusion,
         "weights": list(why.weights),
         "recency": why.recency,

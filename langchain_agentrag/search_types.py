@@ -37,6 +37,8 @@ PER_CALL = (
     "after",
     "before",
     "recency",
+    "collapse",
+    "neighbours",
 )
 """Options a call may give besides k."""
 
@@ -84,6 +86,8 @@ def engine_options(
         after=chosen.get("after"),
         before=chosen.get("before"),
         recency=chosen.get("recency"),
+        collapse=chosen.get("collapse"),
+        neighbours=chosen.get("neighbours"),
     )
     if chosen.get("fusion") is not None:
         options["fusion"] = chosen["fusion"]

@@ -42,7 +42,7 @@ class HybridVectorStore(VectorStore):
         when_missing: What a call without that key does: "error", or "shared" documents only.
         filter: Filter that every search obeys; one given at call time is and-ed with it.
         defaults: Options of every search: search_type ("hybrid", "vector", "keyword", "mmr"), weights, fusion, fetch_k,
-            score_threshold, max_per_document, lambda_mult, reranker.
+            score_threshold, max_per_document, lambda_mult, reranker, rerank_timeout, collapse, neighbours.
     """
 
     def __init__(

@@ -14,6 +14,8 @@ from langchain_agentrag.agent.snippets import snippet
 from langchain_agentrag.records import Hit, Hits, Passage
 from langchain_agentrag.search.explain import place
 
+_MOST_SOURCES = 5
+
 _WORDS: Mapping[Language, Mapping[str, str]] = {
     "en": {
         "found": "{n} passage(s) for {query}, best first. Snippets only: call {read} with doc_id and chunk_id for the "
@@ -138,6 +140,7 @@ def hit_record(hit: Hit) -> dict[str, Any]:
         "start": hit.start,
         "end": hit.end,
         "shared": hit.agent_id is None,
+        "also_in": [f"{source.doc_id}#{source.chunk_id}" for source in hit.also_in],
         "matched": list(why.matched),
         "vector_rank": None if why.vector is None else why.vector.rank,
         "keyword_rank": None if why.keyword is None else why.keyword.rank,
@@ -178,6 +181,8 @@ def _coordinates(hit: Hit) -> str:
     source = _source(hit.metadata, hit.doc_id)
     parts = [f"doc_id={_json(hit.doc_id)}", f"chunk_id={hit.chunk_id}", f"score={hit.score:.2f}"]
     parts.append(f"source={_json(hit.doc_id if source is None else source)}")
+    if hit.also_in:  # who cites must know that it stands in several documents
+        parts.append(f"also_in={_json([source.doc_id for source in hit.also_in[:_MOST_SOURCES]])}")
     where = place(hit.locator)
     return " ".join([*parts, *([f"({where})"] if where else [])])
 

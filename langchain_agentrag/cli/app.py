@@ -10,6 +10,7 @@ from rich.text import Text
 
 from langchain_agentrag.cli import evaluation, render
 from langchain_agentrag.cli.documents import hits_document, plain
+from langchain_agentrag.cli.loading import named_reranker
 from langchain_agentrag.cli.session import (
     DEFAULT_STORE,
     INTERRUPTED,
@@ -155,6 +156,27 @@ def search(
         str | None,
         typer.Option("--recency", help="Put the newer of near-equals first; a half-life such as 7d."),
     ] = None,
+    reranker: Annotated[
+        str | None, typer.Option("--reranker", help="Cross-encoder name or folder, or module:attribute.")
+    ] = None,
+    rerank_timeout: Annotated[
+        float | None, typer.Option("--rerank-timeout", help="Seconds the reranker may take.")
+    ] = None,
+    diversity: Annotated[
+        float, typer.Option("--diversity", min=0, max=1, help="0 takes the best, 1 the most different.")
+    ] = 0.0,
+    per_document: Annotated[
+        int | None, typer.Option("--per-document", min=1, help="Most passages of one document.")
+    ] = None,
+    collapse: Annotated[
+        bool, typer.Option("--collapse", help="Nearly equal passages become one, naming the others.")
+    ] = False,
+    neighbours: Annotated[
+        int, typer.Option("--neighbours", min=0, help="Chunks to read before and after each hit.")
+    ] = 0,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Weights of the words, and what was dropped and why.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Find passages, with the reason for each."""
@@ -169,6 +191,13 @@ def search(
             after=after,
             before=before,
             recency=half_life,
+            reranker=named_reranker(reranker),
+            rerank_timeout=rerank_timeout,
+            diversity=diversity,
+            max_per_document=per_document,
+            collapse=collapse,
+            neighbours=neighbours,
+            explain=explain,
         )
     answer(render.hits_table(hits), hits_document(hits, agent_id=agent), as_json=json)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json as codec
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from langchain_agentrag.cli.loading import imported, named_reranker
 from langchain_agentrag.cli.session import (
     DEFAULT_STORE,
     AgentOption,
@@ -99,7 +99,7 @@ def evaluate(
     compared = None if baseline is None else lab.load_run(baseline)
     if compared is not None:
         lab.shared_questions(collection.questions, compared)  # before the work, not after it
-    second = None if reranker is None else _reranker(reranker)
+    second = named_reranker(reranker)
     wanted = tuple(measures or lab.MEASURES)
     with _searched(collection, store, embeddings, cache) as indexer:
         advice = None
@@ -140,7 +140,7 @@ def _draft(
 ) -> None:
     from langchain_agentrag.evaluation import draft_questions, write_questions
 
-    chosen = None if model is None else _imported(model, "--model")
+    chosen = None if model is None else imported(model, "--model")
     if path.exists():
         fail(f"{path} is there already: name another file, so that no checked question is lost.")
     with open_existing(store) as indexer:
@@ -208,23 +208,6 @@ def _told(title: str, total: int | None = 0) -> Iterator[Callable[[int, int], No
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done, of: bar.update(task, completed=done, total=of or None)
-
-
-def _reranker(name: str) -> Any:  # noqa: ANN401  any kind of reranker
-    from langchain_agentrag.search.rerank import load_cross_encoder
-
-    return (
-        _imported(name, "--reranker") if ":" in name and not Path(name).exists() else load_cross_encoder(name)
-    )
-
-
-def _imported(name: str, option: str) -> Any:  # noqa: ANN401  whatever stands there
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        msg = f"Cannot load {name!r}: {error}. Write module:attribute, as in mymodels:chat."
-        raise typer.BadParameter(msg, param_hint=option) from error
 
 
 # -- what is printed ------------------------------------------------------------------------------------------------

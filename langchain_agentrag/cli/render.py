@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from langchain_agentrag.cli.accounts import trail_view, weights_of
 from langchain_agentrag.cli.snippets import printable, snippet
 from langchain_agentrag.cli.wrapping import Flow
 
@@ -106,16 +107,18 @@ def marked(text: str, highlights: Sequence[tuple[int, int]]) -> Flow:
 def hits_table(hits: Hits) -> RenderableType:
     """The hits as a table, or a sentence when there are none."""
     notes = [Text(f"Leg missing: {printable(reason)}", style="yellow") for reason in hits.degraded]
+    told = [] if hits.trail is None else [trail_view(hits.trail)]
     if not hits:
-        return Group(*notes, Text(no_hits(hits.query)))
+        return Group(*notes, Text(no_hits(hits.query)), *told)
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
     table.add_column("#", justify="right", style="bold", no_wrap=True)
     table.add_column("score", no_wrap=True, width=BAR_CELLS)
     table.add_column("passage, and why it is here", ratio=1, overflow="fold")
     for rank, hit in enumerate(hits, start=1):
         score = Text.assemble((bar(hit.score), "cyan"), "\n", (f"{hit.score:.3f}", "bold"))
-        table.add_row(str(rank), score, hit_block(hit), end_section=rank < len(hits))
-    return Group(*notes, table)
+        block = hit_block(hit) if hits.trail is None else Group(hit_block(hit), *weights_of(hit.explanation))
+        table.add_row(str(rank), score, block, end_section=rank < len(hits))
+    return Group(*notes, table, *told)
 
 
 def hit_block(hit: Hit) -> Group:
@@ -128,7 +131,12 @@ def hit_block(hit: Hit) -> Group:
         lines.append(
             Text(printable(hit.context).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
         )
-    lines += [marked(hit.text, hit.explanation.highlights), reasons(hit), address(hit)]
+    lines += [marked(hit.text, hit.explanation.highlights), reasons(hit)]
+    if hit.also_in:
+        others = ", ".join(printable(f"{source.doc_id}#{source.chunk_id}") for source in hit.also_in)
+        lines.append(Text.assemble(("also in ", "dim"), others.replace("\n", " ")))
+    lines += [Text(step, style="dim") for step in hit.explanation.steps]
+    lines.append(address(hit))
     return Group(*lines)
 
 

@@ -8,13 +8,14 @@ from dataclasses import fields
 from html import escape
 from typing import Any
 
-from langchain_agentrag.records import Explanation, Hit, Hits, LegEvidence
+from langchain_agentrag.records import Explanation, Hit, Hits, LegEvidence, Trail
 
 Spans = Sequence[tuple[int, int]]
 
 _BLANK_LINES = re.compile(r"\n\s*\n+")
 _PLACES = ("page", "sheet", "slide", "row", "cell", "line")
 _SHOWN = 420  # characters of a passage that are drawn, around its first matched word
+_TERMS = 8  # words whose points are drawn
 _LEAD = 120  # of them before that word
 _STYLE = (
     "<style>"
@@ -30,30 +31,54 @@ _STYLE = (
     ".agentrag .bar i{display:block;height:100%}"
     ".agentrag mark{background:#ffe08a;color:#222;padding:0 .12em;border-radius:2px}"
     ".agentrag .text{white-space:pre-line;overflow-wrap:anywhere;margin-top:.2em}"
+    ".agentrag .terms{margin-top:.3em;font-size:11.5px;line-height:1.7}"
+    ".agentrag .term{background:#8882;border-radius:9px;"
+    "padding:.05em .6em;margin-right:.35em;white-space:nowrap}.agentrag .term b{font-weight:600;opacity:.7}"
+    ".agentrag details table{font-size:12px;border-spacing:0}.agentrag details td{padding:.1em 1.2em .1em 0;"
+    "text-align:left}.agentrag summary{cursor:pointer}"
     ".agentrag .own{background:#8882;border-radius:3px;padding:0 .4em}.agentrag .warn{color:#b00020}"
     "</style>"
 )
 _COLOURS = {"score": "#5b6bd6", "vector": "#2f9e8f", "keyword": "#d9822b"}
 
 
+Terms = tuple[tuple[str, float], ...]
+
+
 class LateExplanation(Explanation):
-    """An explanation that looks for the matched words when they are first asked for.
+    """An explanation that looks for the matched words and their weights when they are first asked for.
 
     Finding them takes longer than the rest of a search, and most callers never look.
     """
 
-    def __init__(self, find: Callable[[], Spans], text: str, **evidence: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        text: str,
+        find: Callable[[str], Spans],
+        weigh: Callable[[], Terms],
+        **evidence: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(**evidence)
-        object.__setattr__(self, "_find", find)
-        object.__setattr__(self, "_text", text)
+        own = object.__getattribute__(self, "__dict__")
+        own["_words"], own["_terms"] = (text, find), weigh
+
+    def over(self, text: str, find: Callable[[str], Spans]) -> LateExplanation:
+        """The same evidence over another text of the same hit; nothing is marked where no word had matched."""
+        own = object.__getattribute__(self, "__dict__")
+        given = {field.name: object.__getattribute__(self, field.name) for field in fields(Explanation)}
+        search = find if self.keyword is not None else _nothing
+        known = given.pop("terms")
+        return LateExplanation(text, search, own.get("_terms") or (lambda: known), **given)
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
-        if name in {"matched", "highlights"} and "_find" in object.__getattribute__(self, "__dict__"):
-            own = object.__getattribute__(self, "__dict__")
-            spans = tuple(own["_find"]())
+        own = object.__getattribute__(self, "__dict__")
+        if name in {"matched", "highlights"} and "_words" in own:
+            text, find = own.pop("_words")
+            spans = tuple(find(text))
             object.__setattr__(self, "highlights", spans)
-            object.__setattr__(self, "matched", tuple(dict.fromkeys(own["_text"][a:b] for a, b in spans)))
-            own.clear()
+            object.__setattr__(self, "matched", tuple(dict.fromkeys(text[a:b] for a, b in spans)))
+        elif name == "terms" and "_terms" in own:
+            object.__setattr__(self, "terms", own.pop("_terms")())
         return object.__getattribute__(self, name)
 
     def __eq__(self, other: object) -> bool:
@@ -68,6 +93,15 @@ class LateExplanation(Explanation):
 
 def _values(explanation: Explanation) -> tuple[Any, ...]:
     return tuple(getattr(explanation, field.name) for field in fields(Explanation))
+
+
+def _nothing(_text: str) -> Spans:
+    return ()
+
+
+def note(explanation: Explanation, step: str) -> None:
+    """Add a step to an explanation that has not left the search yet; it is frozen for everybody else."""
+    object.__setattr__(explanation, "steps", (*explanation.steps, step))
 
 
 def place(locator: Mapping[str, Any]) -> str:
@@ -105,7 +139,25 @@ def hits_to_html(hits: Hits) -> str:
     head = f'<b>{escape(hits.query)}</b> <span class="dim">{escape(hits.mode)} · {found}</span>'
     warnings = "".join(f'<div class="warn">incomplete: {escape(note)}</div>' for note in hits.degraded)
     rows = "".join(_row(rank, hit) for rank, hit in enumerate(hits, 1))
-    return f'{_STYLE}<div class="agentrag"><div class="asked">{head}</div>{warnings}{rows}</div>'
+    trail = "" if hits.trail is None else _account(hits.trail)
+    return f'{_STYLE}<div class="agentrag"><div class="asked">{head}</div>{warnings}{rows}{trail}</div>'
+
+
+def _account(trail: Trail) -> str:
+    told = [f"{trail.considered} candidates scored"]
+    if trail.searched and trail.added:
+        told.append(f"searched for: {trail.searched}")
+    if trail.filter:
+        told.append(f"applied: {trail.filter}")
+    rows = "".join(
+        f"<tr><td>{escape(one.doc_id)}#{one.chunk_id}</td><td>{one.score:.3f}</td><td>{escape(one.reason)}</td></tr>"
+        for one in trail.dropped
+    )
+    table = (
+        f"<details><summary>{len(trail.dropped)} not in the answer</summary><table>{rows}</table></details>"
+    )
+    how = escape(" · ".join(told))
+    return f'<div class="hit"><div></div><div class="dim">{how}</div><div>{table}</div></div>'
 
 
 def _row(rank: int, hit: Hit) -> str:
@@ -123,8 +175,22 @@ def _row(rank: int, hit: Hit) -> str:
     return (
         f'<div class="hit"><div class="rank">{rank}</div><div>{bars}</div>'
         f'<div><span class="dim">{escape(where)}{context}</span>{owner}'
-        f'<div class="text">{_window(hit)}</div></div></div>'
+        f'<div class="text">{_window(hit)}</div>{_told(hit)}</div></div>'
     )
+
+
+def _told(hit: Hit) -> str:
+    """Points of the words that matched, what later stages did, and where else it stands."""
+    why = hit.explanation
+    points = "".join(
+        f'<span class="term" title="points of BM25">{escape(term)} <b>{value:.1f}</b></span>'
+        for term, value in why.terms[:_TERMS]
+    )
+    notes = list(why.steps)
+    if hit.also_in:
+        notes.append("also in " + ", ".join(f"{source.doc_id}#{source.chunk_id}" for source in hit.also_in))
+    told = f'<div class="dim">{escape("; ".join(notes))}</div>' if notes else ""
+    return (f'<div class="terms">{points}</div>' if points else "") + told
 
 
 def _window(hit: Hit) -> str:

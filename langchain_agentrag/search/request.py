@@ -21,10 +21,14 @@ from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.moments import EPOCH, check_moment, check_span
 from langchain_agentrag.records import SearchMode
 from langchain_agentrag.scope import Scope, check_agent_id
+from langchain_agentrag.search.duplicates import ALIKE
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 
 DEFAULT_WEIGHTS = (0.5, 0.5)
 """Share of (vector, keyword) under a fusion rule that does not choose it per query."""
+
+MOST_NEIGHBOURS = 50
+"""Most chunks that are read on each side of a hit; to read more, read the document."""
 
 _FETCHED = (
     4  # candidates per hit wanted that diversity and a reranker choose from, unless `fetch_k` says otherwise
@@ -64,6 +68,9 @@ class SearchOptions(TypedDict, total=False):
     diversity: float | None
     reranker: Reranker | None
     rerank_timeout: float | None
+    collapse: bool | float | None
+    neighbours: int | None
+    explain: bool
     vector: Sequence[float] | None
     after: Any
     before: Any
@@ -89,6 +96,12 @@ class SearchRequest:
         diversity: Share of difference in the choice, in [0, 1].
         reranker: Second opinion, or None.
         rerank_timeout: Seconds it may take, or None.
+        collapse: Resemblance from which on passages are one, or None.
+        neighbours: Chunks to read on each side of a hit.
+        explain: Whether to account for what was dropped.
+        restricted: Filter and time as they were given, for people.
+        completed: The query with what the conversation adds to it; "" where it stands alone.
+        supplement: Words of the conversation that the keyword leg looks for as well, with less weight.
         vector: The embedded query, or None when the vector leg takes no part or failed.
         recency: Half-life of the bonus for recent documents, or None.
         now: The moment that ages are counted from.
@@ -109,11 +122,22 @@ class SearchRequest:
     diversity: float = 0.0
     reranker: Reranker | None = None
     rerank_timeout: float | None = None
+    collapse: float | None = None
+    neighbours: int = 0
+    explain: bool = False
+    restricted: str = ""
+    completed: str = ""
+    supplement: str = ""
     vector: Vectors | None = None
     recency: timedelta | None = None
     now: datetime = field(default=EPOCH, compare=False)
     background: float = 0.0
     troubles: tuple[str, ...] = ()
+
+    @property
+    def searched(self) -> str:
+        """What is searched for: the query, completed where it does not stand alone."""
+        return self.completed or self.query
 
     @property
     def asks_vectors(self) -> bool:
@@ -169,7 +193,7 @@ def check_request(
     wanted = check_count("k", k)
     now = check_moment("now", given["now"]) if "now" in given else present or datetime.now(UTC)
     fusion = check_fusion(given.get("fusion", "adaptive"))
-    picky = given.get("reranker") is not None or bool(given.get("diversity"))
+    picky = any(given.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
     pool = (
         check_count("fetch_k", given["fetch_k"])
         if "fetch_k" in given
@@ -191,6 +215,12 @@ def check_request(
         diversity=_share("diversity", given.get("diversity", 0.0)),
         reranker=check_reranker(given.get("reranker")),
         rerank_timeout=_seconds("rerank_timeout", given.get("rerank_timeout")),
+        collapse=_resemblance(given.get("collapse")),
+        neighbours=_reach(given.get("neighbours", 0)),
+        explain=bool(given.get("explain", False)),
+        restricted="; ".join(
+            f"{name} {given[name]}" for name in ("filter", "after", "before") if name in given
+        ),
         vector=None if "vector" not in given else _vector(given["vector"]),
         recency=check_span("recency", given["recency"]) if "recency" in given else None,
         now=now,
@@ -257,6 +287,25 @@ def _seconds(name: str, number: object) -> float | None:
     if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < math.inf:
         raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is a number of seconds above 0.")
     return float(number)
+
+
+def _resemblance(given: object) -> float | None:
+    if given is None or given is False:
+        return None
+    share = ALIKE if given is True else _share("collapse", given)
+    if not share:
+        raise InvalidQueryError(
+            "Cannot search with collapse=0: everything would be the same; give a share above 0."
+        )
+    return share
+
+
+def _reach(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= int(given) <= MOST_NEIGHBOURS:
+        raise InvalidQueryError(
+            f"Cannot search with neighbours={given!r}: it is a whole number of chunks from 0 to {MOST_NEIGHBOURS}."
+        )
+    return int(given)
 
 
 def _vector(given: Sequence[float]) -> Vectors:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from langchain_agentrag import metadata as codec
@@ -30,14 +31,16 @@ from langchain_agentrag.index.reading import (
     stored_rows,
 )
 from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import Hit, Hits, LegEvidence
+from langchain_agentrag.records import Dropped, Hit, Hits, LegEvidence
 from langchain_agentrag.scope import Scope
+from langchain_agentrag.search.account import MOST_DROPPED, address, dropped_row, filtered_out, shares
 from langchain_agentrag.search.candidates import keyword_rows, keyword_scorer, vector_rows
-from langchain_agentrag.search.diversity import cap_per_group, marginal_relevance
+from langchain_agentrag.search.choosing import Pool, choose
+from langchain_agentrag.search.context import with_supplement
+from langchain_agentrag.search.diversity import cap_per_group
 from langchain_agentrag.search.explain import LateExplanation, Spans
 from langchain_agentrag.search.planner import candidates_wanted
 from langchain_agentrag.search.request import SearchRequest
-from langchain_agentrag.search.rerank import rerank
 
 if TYPE_CHECKING:
     import sqlite3
@@ -63,17 +66,6 @@ class _Leg:
 
 
 _SILENT = _Leg({}, {}, [])
-
-_Address = tuple[str | None, str, int]
-
-
-@dataclass(slots=True)
-class _Pool:
-    """The best candidates, best first, with the vectors that tell how alike they are."""
-
-    hits: list[Hit]
-    vectors: dict[_Address, bytes]
-    troubles: list[str]
 
 
 class Searcher:
@@ -104,7 +96,7 @@ class Searcher:
             if attempt == _ATTEMPTS - 1 or self._generations(partitions) == self._generations(
                 self._partitions(request.scope)
             ):
-                return _choose(request, pool)
+                return self._answer(request, pool)
         raise AssertionError  # the loop returns
 
     def _partitions(self, scope: Scope) -> list[Living]:
@@ -115,7 +107,7 @@ class Searcher:
     def _generations(partitions: Sequence[Living]) -> list[tuple[int, int]]:
         return [(living.partition.id, living.partition.generation) for living in partitions]
 
-    def _attempt(self, request: SearchRequest, partitions: list[Living]) -> _Pool:
+    def _attempt(self, request: SearchRequest, partitions: list[Living]) -> Pool:
         available = sum(living.partition.chunks for living in partitions)
         wanted = candidates_wanted(request.pool, available)
         while True:
@@ -125,7 +117,7 @@ class Searcher:
                 return pool
             wanted = min(wanted * _WIDER, available)
 
-    def _gather(self, request: SearchRequest, partitions: list[Living], wanted: int) -> _Pool:
+    def _gather(self, request: SearchRequest, partitions: list[Living], wanted: int) -> Pool:
         troubles = list(request.troubles)
         words, word_rows = self._ask_keywords(request, partitions, wanted, troubles)
         near_rows = self._ask_vectors(request, partitions, wanted, troubles)
@@ -155,9 +147,13 @@ class Searcher:
             )
             good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
             best = cap_per_group(good, request.cap)[: request.pool]
-            hits = self._show(connection, request, best, fused, lifts, weights, vector, keyword)
-            vectors = {_address(hits[row]): live[row].vector for row in hits}
-        return _Pool(list(hits.values()), vectors, troubles)
+            hits = self._show(connection, request, best, fused, lifts, weights, vector, keyword, words, live)
+            vectors = {address(hits[row]): live[row].vector for row in hits}
+            pool = Pool(list(hits.values()), vectors, troubles, partial(self._spans, request))
+            if request.explain:
+                pool.considered = len(rows)
+                pool.dropped = self._dropped(connection, request, ranked, best, fused)
+        return pool
 
     # -- the legs -------------------------------------------------------------------------------------------------
 
@@ -167,7 +163,7 @@ class Searcher:
         if not request.asks_keywords:
             return None, []
         try:
-            scorer = keyword_scorer(self._store, partitions, self._analyzer.analyze_query(request.query))
+            scorer = keyword_scorer(self._store, partitions, self._asked(request))
             return scorer, keyword_rows(self._store, partitions, scorer, wanted, request.condition)
         except (StoreError, OSError, ValueError) as error:
             logger.warning("the keyword leg failed: %s", error)
@@ -196,15 +192,47 @@ class Searcher:
         strength = max(keyword.raw.values(), default=0.0) / unit if unit else 0.0
         return adaptive_weights(vector.ranking, keyword.ranking, strength)
 
-    def _finder(self, text: str, query: str) -> Callable[[], Spans]:
-        """Finds the words that matched; character pairs count only where no word did."""
+    def _spans(self, request: SearchRequest, text: str) -> Spans:
+        """Where the words that matched stand; character pairs count only where no word did."""
+        asked = self._asked(request)
+        words = self._analyzer.match_spans(text, asked.get("words", {}).keys())
+        return words or self._analyzer.match_spans(text, asked.get("grams", {}).keys())
 
-        def find() -> Spans:
-            asked = self._analyzer.analyze_query(query)
-            words = self._analyzer.match_spans(text, asked.get("words", {}).keys())
-            return words or self._analyzer.match_spans(text, asked.get("grams", {}).keys())
+    def _asked(self, request: SearchRequest) -> Mapping[str, Mapping[str, float]]:
+        """Terms of the question, with those of the conversation at less weight."""
+        asked = self._analyzer.analyze_query(request.query if request.supplement else request.searched)
+        return (
+            with_supplement(asked, self._analyzer.analyze_query(request.supplement))
+            if request.supplement
+            else asked
+        )
 
-        return find
+    def _answer(self, request: SearchRequest, pool: Pool) -> Hits:
+        hits = choose(self._store, request, pool)
+        if hits.trail is not None and request.condition is not None:
+            without = self.search(replace(request, condition=None, explain=False))
+            hits.trail = filtered_out(hits.trail, hits, without)
+        return hits
+
+    def _dropped(
+        self,
+        connection: sqlite3.Connection,
+        request: SearchRequest,
+        ranked: Sequence[int],
+        best: Sequence[int],
+        fused: Mapping[int, float],
+    ) -> list[Dropped]:
+        """Candidates that the threshold, the cap per document or the size of the pool kept out."""
+        taken = set(best)
+        out = [row for row in ranked if row not in taken][:MOST_DROPPED]
+        full = len(best) >= request.pool
+        last = ranked.index(best[-1]) if full else len(ranked)
+        stored = stored_rows(connection, out)
+        return [
+            dropped_row(stored[row], fused[row], request, behind=ranked.index(row) > last)
+            for row in out
+            if row in stored and request.scope.admits(stored[row].owner)
+        ]
 
     def _show(
         self,
@@ -216,6 +244,8 @@ class Searcher:
         weights: Weights,
         vector: _Leg,
         keyword: _Leg,
+        scorer: Scorer | None,
+        live: Mapping[int, ScoringRow],
     ) -> dict[int, Hit]:
         stored = stored_rows(connection, best)
         vector_ranks = {row: rank for rank, row in enumerate(vector.ranking, 1)}
@@ -232,8 +262,9 @@ class Searcher:
                 continue
             evidence = keyword.evidence(row, keyword_ranks)
             why = LateExplanation(
-                self._finder(shown.text, request.query) if evidence else tuple,
                 shown.text,
+                partial(self._spans, request) if evidence else _nothing,
+                partial(shares, scorer, live[row]) if evidence and scorer else tuple,
                 vector=vector.evidence(row, vector_ranks),
                 keyword=evidence,
                 fusion=request.fusion if request.mode == "hybrid" else request.mode,
@@ -257,25 +288,8 @@ class Searcher:
         return hits
 
 
-def _choose(request: SearchRequest, pool: _Pool) -> Hits:
-    """The k hits of an answer: a second opinion, then difference, when they were asked for."""
-    hits, troubles = pool.hits, list(pool.troubles)
-    if request.reranker is not None:
-        second = rerank(request.reranker, request.query, hits, request.rerank_timeout)
-        hits = second.hits
-        if second.trouble:
-            logger.warning("%s; other hits stay in the fused order", second.trouble)
-            troubles.append(f"rerank: {second.trouble}")
-    if request.diversity and hits:
-        vectors = unpack_vectors([pool.vectors[_address(hit)] for hit in hits])
-        scores = [hit.score for hit in hits]
-        places = marginal_relevance(scores, vectors, request.k, request.diversity, request.background)
-        hits = [hits[place] for place in places]
-    return Hits(hits[: request.k], query=request.query, mode=request.mode, degraded=tuple(troubles))
-
-
-def _address(hit: Hit) -> _Address:
-    return hit.agent_id, hit.doc_id, hit.chunk_id
+def _nothing(_text: str) -> Spans:
+    return ()
 
 
 def _score_words(scorer: Scorer, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:

@@ -269,6 +269,7 @@ class ReferenceStore:
                 query,
                 fusion if mode == "hybrid" else mode,
                 share,
+                words.terms.get(place, ()),
             )
             for place in best
         ]
@@ -295,6 +296,7 @@ class ReferenceStore:
             raw = score(query, counts, row.terms.lengths, stats, freqs)
             if raw > 0:
                 leg.raw[place], leg.score[place] = raw, calibrate_bm25(raw, top)
+                leg.terms[place] = _points(query, counts, row, stats, freqs)
         return leg
 
     def _near(self, text: str, kept: list[Row]) -> _Leg:
@@ -314,6 +316,7 @@ class ReferenceStore:
         query: str,
         rule: str,
         weights: Any,
+        terms: tuple[tuple[str, float], ...],
     ) -> Hit:
         chunk, document = row.chunk, row.document
         asked = self._analyzer.analyze_query(query)
@@ -328,6 +331,7 @@ class ReferenceStore:
             highlights=tuple(spans),
             fusion=rule,
             weights=weights,
+            terms=terms,
         )
         return Hit(
             doc_id=document.doc_id,
@@ -345,10 +349,22 @@ class ReferenceStore:
         )
 
 
+def _points(query: Any, counts: Any, row: Row, stats: Any, freqs: Any) -> tuple[tuple[str, float], ...]:
+    """What each term would score if the chunk held no other, summed over the fields."""
+    points: dict[str, float] = {}
+    for field, terms in query.items():
+        for term in terms:
+            alone = score(query, {field: {term: counts[field][term]}}, row.terms.lengths, stats, freqs)
+            if alone:
+                points[term] = points.get(term, 0.0) + alone
+    return tuple(sorted(points.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
 class _Leg:
     def __init__(self) -> None:
         self.raw: dict[int, float] = {}
         self.score: dict[int, float] = {}
+        self.terms: dict[int, tuple[tuple[str, float], ...]] = {}
 
     def order(self) -> list[int]:
         return sorted(self.raw, key=lambda place: (-self.raw[place], place))

@@ -171,8 +171,27 @@ class World:
             twin = self.twin(agent)
             alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **options)
             _same(list(hits), list(alone), f"{asked}, against a store of its own")
+            if self.searches % 3 == 0:
+                self._second_stage(agent, query, k, options)
         self.searches += 1
         return list(hits)
+
+    def _second_stage(self, agent: str | None, query: str, k: int, options: dict[str, object]) -> None:
+        """The later stages and the account, too, are those of a store with nothing but what the agent may see."""
+        turn = self.searches // 3
+        more: dict[str, object] = {**options, "explain": True}
+        more |= [{"collapse": 0.5}, {"neighbours": 1}, {"diversity": 0.4, "collapse": True, "neighbours": 2}][
+            turn % 3
+        ]
+        twin = self.twin(agent)
+        hits = self._face(agent).search(query, k, **more)
+        alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **more)
+        _same(
+            list(hits), list(alone), f"search of {agent!r} for {query!r}, {more}, against a store of its own"
+        )
+        assert hits.trail == alone.trail
+        for dropped in hits.trail.dropped if hits.trail else ():
+            assert dropped.agent_id in {None, agent}
 
     def read(
         self, agent: str | None, doc_id: str, chunk_id: int = 0, before: int = 0, after: int = 0
