@@ -30,11 +30,16 @@ _DRIVERS: Final = {
     "mariadb": ("pymysql", "MySQLdb"),
 }
 """For a URL without a driver: the first of these that is installed."""
+_IN_MEMORY: Final = (None, "", ":memory:")  # names of a SQLite database that lives as long as its connection
 _DRIVER_NAMES: Final = {"MySQLdb": "mysqldb"}
 
 
-def open_engine(source: Any) -> Engine:  # noqa: ANN401  (a URL of either form, or an engine of either kind)
+def open_engine(source: Any, *, keep: bool = False) -> Engine:  # noqa: ANN401  (a URL or an engine of either kind)
     """A synchronous engine for a URL, an engine, or an asynchronous engine (through its URL).
+
+    Args:
+        source: What was given.
+        keep: Whether connections stay open between two uses, and somebody disposes of the engine.
 
     Raises:
         MissingExtraError: SQLAlchemy is not installed.
@@ -45,13 +50,16 @@ def open_engine(source: Any) -> Engine:  # noqa: ANN401  (a URL of either form, 
         from sqlalchemy import create_engine, make_url
         from sqlalchemy.engine import URL, Engine
         from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+        from sqlalchemy.pool import NullPool
     except ImportError as error:
         raise MissingExtraError("Memory in a database", "memory") from error
     if isinstance(source, Engine):
         return source
     given = source if isinstance(source, str | URL) else getattr(source, "url", None)
     try:
-        return create_engine(_reachable(make_url(given)))  # type: ignore[arg-type]
+        url = _reachable(make_url(given))  # type: ignore[arg-type]
+        fleeting = not keep and url.database not in _IN_MEMORY
+        return create_engine(url, poolclass=NullPool if fleeting else None)
     except ArgumentError as error:
         raise UsageError(
             f"Cannot read a database URL from a {type(source).__name__}: pass one like 'sqlite:///memory.db' or "
@@ -108,7 +116,7 @@ def identity(engine: Engine) -> str:
     url = engine.url
     socket = url.query.get("host") or url.query.get("unix_socket")
     place = [url.get_backend_name(), url.host, url.port, url.database, socket]
-    if url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}:
+    if url.get_backend_name() == "sqlite" and url.database not in _IN_MEMORY:
         from pathlib import Path
 
         place[3] = str(Path(str(url.database).removeprefix("file:").partition("?")[0]).absolute())

@@ -80,31 +80,31 @@ def open_backend(
 
 
 def _opened(source: Any, backend: str | None, table: str | None, prefix: str | None) -> Backend:  # noqa: ANN401
-    if (isinstance(source, str) and "://" not in source) or isinstance(source, os.PathLike):
-        return _file(Path(source), backend, table)
     if redis_lists.is_url(source) or redis_lists.is_client(source):
         asked = backend if backend in {redis_lists.LANGCHAIN, redis_lists.LLAMAINDEX} else None
         return redis_lists.RedisHistories(source, asked, prefix)
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "://" not in source):
+        return _file(Path(source), backend, table)
+    if (found := _object(source)) is not None:
+        return found
     if isinstance(source, str) or hasattr(source, "url") or hasattr(source, "drivername"):
         return _Database(open_engine(source), backend, table)
-    return _object(source)
-
-
-def _object(source: Any) -> Backend:  # noqa: ANN401
-    if isinstance(source, MemoryTable):
-        return own.OwnTable(source)
-    if langgraph_checkpoints.is_saver(source):
-        return langgraph_checkpoints.SaverCheckpoints(source)
-    if langgraph_store.is_store(source):
-        return langgraph_store.StoreItems(source)
-    if json_files.is_given(source):
-        return json_files.GivenHistories(source)
     raise UsageError(
         f"Cannot read memory from a {type(source).__name__}: pass a database or Redis URL, a SQLAlchemy engine, a "
         "Redis client, a LangGraph checkpointer or store, a MemoryTable, a LlamaIndex SimpleChatStore or "
         "ChatMemoryBuffer, or the path of a JSON or JSON Lines file. Synchronous ones: the asynchronous kinds are "
         "read by their URL."
     )
+
+
+def _object(source: Any) -> Backend | None:  # noqa: ANN401
+    if isinstance(source, MemoryTable):
+        return own.OwnTable(source)
+    if langgraph_checkpoints.is_saver(source):
+        return langgraph_checkpoints.SaverCheckpoints(source)
+    if langgraph_store.is_store(source):
+        return langgraph_store.StoreItems(source)
+    return json_files.GivenHistories(source) if json_files.is_given(source) else None
 
 
 def _file(path: Path, backend: str | None, table: str | None) -> Backend:

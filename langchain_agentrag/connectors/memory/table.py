@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.connectors.memory.database import identity, open_engine, reported, shown
@@ -65,12 +65,24 @@ class MemoryTable:
     def __init__(self, source: Any, *, table: str = DEFAULT_TABLE) -> None:  # noqa: ANN401  (see Args)
         if not isinstance(table, str) or not table:
             raise UsageError(f"MemoryTable(table={table!r}): it must be the name of a table.")
-        self.engine: Engine = open_engine(source)
+        self.engine: Engine = open_engine(source, keep=True)
+        self._own_engine = self.engine is not source
         self.table_name = table
         self._made = False
 
     def __repr__(self) -> str:
         return f"MemoryTable({shown(self.engine.url)!r}, table={self.table_name!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, unless the engine was given; the table can still be used and opens them anew."""
+        if self._own_engine:
+            self.engine.dispose()
 
     @property
     def identity(self) -> str:
