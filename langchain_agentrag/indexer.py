@@ -266,6 +266,7 @@ class DualIndexer(Derived):
                 "forget_agent() needs the id of an agent: shared documents are removed with delete()."
             )
         forget_records(self._store.catalog, owner)
+        self._searcher.shown.forget(owner)
         return SyncReport(deleted=self._store.forget(owner).deleted)
 
     def ledger(self, namespace: str, *, agent_id: str | None = None) -> Ledger:
@@ -335,7 +336,14 @@ class DualIndexer(Derived):
             InvalidQueryError: there is no such chunk in what the agent may see; the message says what there is.
         """
         self._store.check_open()
-        return read_passage(self._store, Scope(check_agent_id(agent_id)), doc_id, chunk_id, before, after)
+        scope = Scope(check_agent_id(agent_id))
+        passage = read_passage(self._store, scope, doc_id, chunk_id, before, after)
+        self._searcher.shown.note(scope.agent_id, [passage.text])
+        return passage
+
+    def shown(self, agent_id: str | None) -> list[str]:
+        """Passages that searches and readings lately gave an agent, so that recorders know them again."""
+        return self._searcher.shown.to(check_agent_id(agent_id))
 
     def get(
         self,

@@ -12,12 +12,15 @@ from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from langchain_agentrag.middleware.guard import ToolGuardMiddleware
+    from langchain_agentrag.middleware.recorder import MemoryRecorderMiddleware
 
 _HOMES = {
+    "MemoryRecorderMiddleware": "recorder",
     "ToolGuardMiddleware": "guard",
 }
 
 __all__ = [
+    "MemoryRecorderMiddleware",
     "ToolGuardMiddleware",
 ]
 

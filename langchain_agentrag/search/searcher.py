@@ -41,6 +41,7 @@ from langchain_agentrag.search.diversity import cap_per_group
 from langchain_agentrag.search.explain import LateExplanation, Spans
 from langchain_agentrag.search.planner import candidates_wanted
 from langchain_agentrag.search.request import SearchRequest
+from langchain_agentrag.search.shown import Shown
 
 if TYPE_CHECKING:
     import sqlite3
@@ -74,10 +75,14 @@ class Searcher:
     Args:
         store: The store.
         analyzer: The analyzer it was built with.
+
+    Attributes:
+        shown: What it lately found, per caller.
     """
 
     def __init__(self, store: Store, analyzer: Analyzer) -> None:
         self._store, self._analyzer = store, analyzer
+        self.shown = Shown()
 
     def has_chunks(self, scope: Scope) -> bool:
         """Whether there is anything to search in a scope."""
@@ -96,7 +101,9 @@ class Searcher:
             if attempt == _ATTEMPTS - 1 or self._generations(partitions) == self._generations(
                 self._partitions(request.scope)
             ):
-                return self._answer(request, pool)
+                hits = self._answer(request, pool)
+                self.shown.note(request.scope.agent_id, (hit.text for hit in hits))
+                return hits
         raise AssertionError  # the loop returns
 
     def _partitions(self, scope: Scope) -> list[Living]:

@@ -115,6 +115,19 @@ class MemoryTable:
             with self._errors("write to"):
                 return self._write(agent, given)
 
+    def known(self, agent_id: str, session: str, entry_ids: Iterable[str]) -> set[str]:
+        """Those of the entries of one session of an agent that are in the table.
+
+        Raises:
+            ScopeError: no valid agent is named.
+            ConnectorError: the database cannot be reached or refuses.
+        """
+        keys = {_digest(_one_agent(agent_id), session, entry_id): entry_id for entry_id in entry_ids}
+        if not keys or not self._exists():
+            return set()
+        with self._errors("read"), self.engine.connect() as connection:
+            return {keys[key] for key in self._stored(connection, list(keys))}
+
     def delete(
         self,
         agent_id: str,

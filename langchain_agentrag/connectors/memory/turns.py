@@ -156,7 +156,7 @@ def _turn_text(turn: Turn) -> tuple[str, tuple[Section, ...]]:
 
 def _call_text(call: ToolCall) -> tuple[str, tuple[Section, ...]]:
     head = storable(_written_call(call))
-    body = storable("\n".join(part for part in (_readable(call.result or ""), _noted(call.parts)) if part))
+    body = storable("\n".join(part for part in (readable(call.result or ""), _noted(call.parts)) if part))
     mark = {"ok": "→ ", "error": "✗ "}.get(call.outcome, "→ ") if body else ""
     text = "\n".join(part for part in (head, mark + body) if part)
     if len(text) <= _SHORT or not body:
@@ -173,7 +173,7 @@ def _written_call(call: ToolCall) -> str:
     if isinstance(given, Mapping):
         written = ", ".join(f"{name}={_json(value)}" for name, value in given.items())
     else:
-        written = _readable(given)
+        written = readable(given)
     return f"{call.tool}({written})"
 
 
@@ -182,7 +182,7 @@ def _noted(parts: tuple[str, ...]) -> str:
     return " ".join(f"[{_LABELS.get(kind, kind)}]" for kind in dict.fromkeys(parts) if kind not in _SILENT)
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     r"""The text; JSON that spells its characters as `\uXXXX`, which nobody could find, with the characters."""
     if "\\u" not in text or text.lstrip()[:1] not in {"{", "[", '"'}:
         return text
