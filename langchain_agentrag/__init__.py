@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from langchain_agentrag.agent.loop import run_agent
     from langchain_agentrag.agent.operations import Operations
     from langchain_agentrag.agent.tool_rules import GuardedTool, NothingDone, ToolRule
     from langchain_agentrag.analysis import Analyzer
@@ -55,6 +56,7 @@ _HOMES = {
     "SearchTool": "tools",
     "SourceDocument": "records",
     "ToolRule": "agent.tool_rules",
+    "run_agent": "agent.loop",
 }
 
 __version__ = "0.1.0"
@@ -84,6 +86,7 @@ __all__ = [
     "SearchTool",
     "SourceDocument",
     "ToolRule",
+    "run_agent",
 ]
 
 

@@ -7,6 +7,7 @@
     │   ├── InvalidDocumentError          a document, its id, text or metadata
     │   ├── InvalidQueryError             k, weights, mode, options of a search
     │   ├── FilterError                   a filter that cannot be parsed
+    │   ├── TaskEventError                an event that does not fit the state of a task
     │   └── ScopeError                    an agent id that is invalid or reaches too far
     ├── EnvironmentFailure                something around the package is missing or failing
     │   ├── MissingExtraError (also ImportError)   an optional dependency is not installed
@@ -44,6 +45,18 @@ class InvalidQueryError(UsageError):
 
 class FilterError(UsageError):
     """A filter cannot be parsed; the message shows the part and the known operators."""
+
+
+class TaskEventError(UsageError):
+    """An event does not fit the state of a task; nothing changed.
+
+    Attributes:
+        reason: "other task", "stale", "early", "ended", "impossible" or "other step".
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
 
 
 class ScopeError(UsageError):

@@ -35,6 +35,7 @@ PROMISED = [
     "SearchTool",
     "SourceDocument",
     "ToolRule",
+    "run_agent",
 ]
 
 
