@@ -29,6 +29,7 @@ from langchain_agentrag.cli.session import (
     side_channel,
 )
 from langchain_agentrag.cli.snippets import printable
+from langchain_agentrag.cli.sources import sync as sync_sources
 from langchain_agentrag.records import SyncReport
 
 if TYPE_CHECKING:
@@ -138,6 +139,9 @@ def _store_inside(folder: Path, store: Path) -> list[str]:
     """The store's own place, when it lies in the folder that is indexed: it must not index itself."""
     folder, store = folder.resolve(), store.resolve()
     return [store.relative_to(folder).as_posix()] if folder != store and store.is_relative_to(folder) else []
+
+
+app.command(name="sync")(sync_sources)
 
 
 @app.command()

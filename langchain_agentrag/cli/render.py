@@ -20,6 +20,7 @@ from langchain_agentrag.cli.wrapping import Flow
 if TYPE_CHECKING:
     from langchain_agentrag.index.verify import VerifyReport
     from langchain_agentrag.records import Failure, Hit, Hits, LegEvidence, Passage, SyncReport
+    from langchain_agentrag.sources.run import SourceOutcome
 
 BAR_CELLS = 10
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -188,6 +189,30 @@ def report_view(report: SyncReport) -> Group:
     lines += _reasons_of("failed", report.failed, "red")
     lines += _reasons_of("skipped", report.skipped, "dim")
     return Group(*lines)
+
+
+def sources_view(outcomes: Sequence[SourceOutcome]) -> Group:
+    """What became of each source of a file, and why where it failed."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    counted = ("added", "updated", "deleted", "unchanged")
+    for name in ("source", "of", *counted, "failed"):
+        table.add_column(name, justify="left" if name in {"source", "of"} else "right", overflow="fold")
+    notes: list[Text] = []
+    for outcome in outcomes:
+        report, name = outcome.report, printable(outcome.name)
+        whose = "–" if outcome.agent_id is None else printable(outcome.agent_id)
+        failed = "all" if outcome.error else str(len(report.failed))
+        cells = (str(getattr(report, count)) for count in counted)
+        style = "red" if outcome.failed else "dim" if outcome.removed else None
+        table.add_row(Text(name), Text(whose), *cells, failed, style=style)
+        if outcome.error:
+            notes.append(Text(f"{name} failed: {printable(outcome.error)}".replace("\n", " "), "red"))
+        notes += _reasons_of(f"{name} failed", report.failed, "red")
+        notes += _reasons_of(f"{name} skipped", report.skipped, "dim")
+        if outcome.removed and not report.deleted:
+            kept = f"{name} is not in the file any more; its documents are kept, --prune removes them"
+            notes.append(Text(kept, "yellow"))
+    return Group(table, *notes)
 
 
 def _reasons_of(verb: str, items: Iterable[Failure], style: str) -> list[Text]:

@@ -48,6 +48,7 @@ HOMES = {
     "tantivy": ("index/keyword.py",),
     "torch": (),
     "typer": ("cli/",),
+    "watchfiles": ("sources/watch.py",),
 }
 
 
