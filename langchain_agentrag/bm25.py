@@ -36,6 +36,12 @@ class Parameters:
     b: float = 0.75
 
 
+_BESIDE = "context"
+"""The field that repeats what the others ask for; it answers nothing on its own."""
+
+_QUESTION = 30
+"""Rarest terms' worth of information that a question asks for at most; a longer query is a text."""
+
 DEFAULT_PARAMETERS = Parameters()
 """Lucene's values, for a field that is not in `PARAMETERS`."""
 
@@ -101,7 +107,7 @@ class Scorer:
         parameters: k1 and b per field.
     """
 
-    __slots__ = ("_fields", "gains", "maximum", "rarest")
+    __slots__ = ("_asked", "_fields", "gains", "maximum", "rarest")
 
     rarest: float
     """The idf of a term that one chunk in scope holds."""
@@ -135,6 +141,29 @@ class Scorer:
         self.rarest = idf(max((known.docs for known in stats.values()), default=0), 1)
         self.gains = {field: gains for field, _, _, gains in fields}
         self.maximum = sum(gain for _, _, _, gains in fields for gain in gains.values())
+        asked = sum(gain for field, _, _, gains in fields if field != _BESIDE for gain in gains.values())
+        self._asked = min(asked, _QUESTION * self.rarest * (DEFAULT_PARAMETERS.k1 + 1.0))
+
+    def coverage(self, held: float) -> float:
+        """Share of the query's information in [0, 1] that a chunk matched.
+
+        A term's information is its weight times its idf, whether or not any chunk holds it. More than 30 terms as rare
+        as can be are no question but a text; of those it takes as much as of a question.
+
+        Args:
+            held: Sum of the gains of the chunk's terms, as `score_lines` gives it.
+        """
+        return min(1.0, held / self._asked) if self._asked > 0 else 0.0
+
+    def held(self, counts: Counts) -> float:
+        """Sum of the gains of the terms a chunk holds, how often does not matter."""
+        return sum(
+            gain
+            for field, _, _, gains in self._fields
+            if field != _BESIDE
+            for term, gain in gains.items()
+            if counts.get(field, {}).get(term, 0) > 0
+        )
 
     def score(self, counts: Counts, lengths: Mapping[str, int]) -> float:
         """Score of one chunk, >= 0.
@@ -155,14 +184,14 @@ class Scorer:
                     total += gain * tf / (tf + norm)
         return total
 
-    def score_lines(self, lines: Mapping[str, str], lengths: Mapping[str, str]) -> float:
-        """`score` of a chunk from its terms as they are stored, to the last bit, a third faster than counting first.
+    def score_lines(self, lines: Mapping[str, str], lengths: Mapping[str, str]) -> tuple[float, float]:
+        """`score` and `held` of a chunk from its terms as stored, to the last bit, a third faster than counting first.
 
         Args:
             lines: Field -> every term of the chunk, repeated as often as it occurs, with spaces between.
             lengths: Field -> length of the chunk's field, in digits.
         """
-        total = 0.0
+        total = matched = 0.0
         for field, base, slope, gains in self._fields:
             line = lines.get(field)
             if not line:
@@ -173,14 +202,18 @@ class Scorer:
             norm = base + slope * int(lengths[field])
             held.sort()
             start, end = 0, len(held)
+            told = field != _BESIDE
             while start < end:
                 term, stop = held[start], start + 1
                 while stop < end and held[stop] == term:
                     stop += 1
                 tf = stop - start
-                total += gains[term] * tf / (tf + norm)
+                gain = gains[term]
+                total += gain * tf / (tf + norm)
+                if told:
+                    matched += gain
                 start = stop
-        return total
+        return total, matched
 
 
 def score(

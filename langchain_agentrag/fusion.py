@@ -6,7 +6,7 @@ brings no candidate in. The order of equal results is the caller's business.
 
 | name       | uses   | score of a candidate in one leg                                             |
 |------------|--------|-----------------------------------------------------------------------------|
-| "adaptive" | scores | `relative_scores`: place within the query's own list, see there               |
+| "adaptive" | scores | the evidence itself (`calibrate_cosine` from the lowest background, `telling_words`) |
 | "convex"   | scores | the calibrated score itself (`calibrate_cosine`, `calibrate_bm25`)          |
 | "rrf"      | ranks  | (k + 1) / (k + rank), rank from 1, k = 60                                   |
 | "dbsf"     | scores | place between mean - 3 and mean + 3 standard deviations of the leg's list   |
@@ -40,10 +40,10 @@ Weights = tuple[float, float]
 RANK_CONSTANT = 60
 """k of reciprocal rank fusion, as in the paper: how slowly a lower rank loses."""
 
-_LEAST, _EVEN, _MOST = 0.1, 0.3, 0.9  # the vector leg's weight when words decide, both do, meaning does
-_DEPTH, _AGREED = 10, 6  # hits at the top of both lists, and how many in common are full agreement
-_SCALED = 30  # nearest passages that span the scale of cosines; fixed, so that the order does not depend on k
-_CHANCE, _CERTAIN = 1.0, 1.5  # rare words' worth of evidence: one may be chance, one and a half hardly is
+_MEANING = 0.7  # the vector leg's share when nothing speaks against it
+_HALF = 1.2  # rare words' worth of evidence that tell half of what words can tell
+_SCALED = 30  # nearest passages that make the list's spread; fixed, so that it does not depend on k
+_CROWDED = 0.12  # spread below which none of the nearest stands out, on the common scale
 
 _SPREAD = 3.0  # DBSF takes three standard deviations to each side as the whole range
 _LEGS = 2
@@ -99,7 +99,7 @@ def fuse(rule: FusionName, rankings: Sequence[Ranking[Id]], weights: Weights) ->
 
     Args:
         rule: Name of the rule.
-        rankings: (vector, keyword). "convex" expects calibrated scores, the others take any.
+        rankings: (vector, keyword). "adaptive" and "convex" expect scores in [0, 1], the others take any.
         weights: (vector, keyword), any two weights `check_weights` accepts.
 
     Raises:
@@ -109,8 +109,6 @@ def fuse(rule: FusionName, rankings: Sequence[Ranking[Id]], weights: Weights) ->
     if len(rankings) != _LEGS:
         msg = f"fusion takes two rankings (vector, keyword), got {len(rankings)}: pass [] for a missing one."
         raise InvalidQueryError(msg)
-    if rule == "adaptive":
-        return _weigh(relative_scores(*map(_best, rankings)), weights)
     if rule == "rrf":
         return reciprocal_rank([[name for name, _ in ranking] for ranking in rankings], weights)
     if rule == "dbsf":
@@ -126,50 +124,50 @@ def convex(vector: Mapping[Id, float], keyword: Mapping[Id, float], weights: Wei
 
     Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS 2023: it beats
     reciprocal rank fusion in and out of domain, since ranks throw away how much better a candidate is. Their
-    theoretical minimum and maximum are here the calibration of each leg.
+    theoretical minimum and maximum are here the calibration of each leg. "adaptive" is the same sum on other scores.
     """
     legs = [{name: _unit(score) for name, score in leg.items()} for leg in (vector, keyword)]
     return _weigh(legs, weights)
 
 
-def relative_scores(
-    vector: Mapping[Id, float], keyword: Mapping[Id, float]
-) -> tuple[dict[Id, float], dict[Id, float]]:
-    """Both legs on one scale that a query spans itself: (vector, keyword), in [0, 1].
+def telling_words(strength: float, coverage: float) -> float:
+    """What matching words tell, in [0, 1): x / (x + 1.2) of x = strength * coverage.
 
-    Cosines are placed between the highest and the 30th (or the last), which takes out a model's background and how
-    far it spreads; what is further away gets 0. BM25 is divided by the best of the list, since 0 is its natural
-    minimum. A list of one, or of equal scores, gives 1. Calibrated against a fixed maximum instead, BM25 hardly ever
-    comes near 1 and the vector leg outvotes an exact match (`benchmarks/quality.py`: locomo .25 against .38).
-    """
-    best = max(keyword.values(), default=0.0)
-    nearest = sorted(vector.values(), reverse=True)[:_SCALED]
-    lowest = nearest[-1] if nearest else 0.0
-    vector = {name: max(cosine, lowest) for name, cosine in vector.items()}
-    return _scale(vector, _extremes, tied=1.0), {
-        name: score / best if best > 0 else 0.0 for name, score in keyword.items()
-    }
-
-
-def adaptive_weights(vector: Sequence[Id], keyword: Sequence[Id], strength: float) -> Weights:
-    """Share of each leg for one query, when the caller leaves it open: (vector, keyword).
-
-    The keyword leg is told from noise by two signs: the legs agree on the top of their lists, or so many rare words
-    matched that it cannot be chance. With strong words and no agreement the vector leg is the one that guesses, and
-    gets little; with agreement both count; a single word that matched may be anybody's, and meaning decides.
-    Constants are round, chosen on five collections together, see ARCHITECTURE.md.
+    Either alone deceives. One rare word may stand in a passage on something else, which then holds little of what the
+    question asks; and a passage that holds all of a question's everyday words has said nothing rare. Saturation keeps
+    a long quotation from outweighing everything else.
 
     Args:
-        vector: Ids, nearest first.
-        keyword: Ids with any matching term, best first.
-        strength: Best BM25 score in units of one word that a single passage holds.
+        strength: BM25 in units of one word that a single passage in scope holds.
+        coverage: Share of the query's information that the passage matched, in [0, 1]; see `Scorer.coverage`.
     """
-    if not keyword or not vector:
-        return (1.0, 0.0) if vector else (0.0, 1.0)
-    agreement = min(1.0, len(set(vector[:_DEPTH]) & set(keyword[:_DEPTH])) / _AGREED)
-    doubt = min(1.0, max(0.0, (_CERTAIN - strength) / (_CERTAIN - _CHANCE)))
-    share = max(_LEAST + (_EVEN - _LEAST) * agreement, _LEAST + (_MOST - _LEAST) * doubt)
-    return share, 1.0 - share
+    words = strength * coverage
+    return words / (words + _HALF) if words > 0 else 0.0
+
+
+def adaptive_weights(near: Sequence[float], best: tuple[float, float] | None) -> Weights:
+    """Share of each leg for one query, when the caller leaves it open: (vector, keyword).
+
+    Meaning has 0.7 to begin with. It loses when the legs contradict one another: the passage with the most matching
+    words holds much of what was asked, yet lies far down the list of the nearest, and that list is a crowd in which
+    nothing stands out. Then it is the vector leg that guesses (short turns of a dialogue that all sound alike). A list
+    with a clear lead is believed. Constants are round, chosen on ten collections and two embedding models together
+    (`benchmarks/quality.py`, ARCHITECTURE.md).
+
+    Args:
+        near: Cosines on the common scale (`calibrate_cosine`), nearest first.
+        best: The same cosine of the best passage of the keyword leg, and its coverage; None where no word matched.
+    """
+    if best is None or not near:
+        return (1.0, 0.0) if near else (0.0, 1.0)
+    nearness, coverage = best
+    lowest = near[min(_SCALED, len(near)) - 1]
+    spread = near[0] - lowest
+    place = _unit((nearness - lowest) / spread) if spread > 0 else 1.0
+    crowd = min(1.0, _CROWDED / spread) ** 2 if spread > 0 else 1.0
+    vector = _MEANING * (1.0 - _unit(coverage) * (1.0 - place) * crowd) ** 2
+    keyword = 1.0 - _MEANING
+    return vector / (vector + keyword), keyword / (vector + keyword)
 
 
 def reciprocal_rank(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from langchain_agentrag.embedding import Embedder, background_cosine, resolve_embedder
+from langchain_agentrag.embedding import Background, Embedder, background_cosine, resolve_embedder
 from langchain_agentrag.errors import (
     EmbeddingError,
     InvalidQueryError,
@@ -42,7 +42,7 @@ class Model:
         self._store, self._spec, self._timeout = store, spec, timeout
         self._guard = threading.RLock()
         self._embedder: Embedder | None = None
-        self._background: float | None = None
+        self._background: Background | None = None
         if spec is not None and store.catalog.manifest().get("embedding"):
             self._resolve()  # a wrong model shall be refused at open, not at the first search
 
@@ -111,7 +111,8 @@ class Model:
                 f"The model embedded the query in {len(vector)} dimensions, the store holds {known}: "
                 "open the store with the model it was built with."
             )
-        return replace(request, vector=vector, background=self.background())
+        background = self.background()
+        return replace(request, vector=vector, background=background.mean, lowest=background.lowest)
 
     def _given(self, request: SearchRequest, vector: Vectors) -> SearchRequest:
         try:
@@ -124,27 +125,27 @@ class Model:
         logger.warning("searching without the vector leg: %s", error)
         return replace(request, troubles=(*request.troubles, f"vector: {error}"))
 
-    def background(self) -> float:
-        """Mean cosine of unrelated texts, measured once per store and kept in its manifest."""
+    def background(self) -> Background:
+        """Cosines of unrelated texts, measured once per store and kept in its manifest."""
         with self._guard:
             if self._background is None:
                 known = self._store.catalog.manifest().get("background")
-                self._background = self._measure() if known is None else float(known)
+                self._background = Background(*known) if isinstance(known, list) else self._measure()
             return self._background
 
-    def _measure(self) -> float:
+    def _measure(self) -> Background:
         try:
-            mean, deviation = background_cosine(self.embedder)
+            measured = background_cosine(self.embedder)
         except (
             EmbeddingError
         ) as error:  # a model that only knows given texts, or one that is down at the moment
             logger.warning("the model's background similarity could not be measured, 0 is assumed: %s", error)
-            return 0.0
+            return Background()
         try:
-            self._store.catalog.promise(background=mean, background_deviation=deviation)
+            self._store.catalog.promise(background=measured)
         except StoreError as error:  # a search needs no right to write: the next one measures again
             logger.info("the model's background similarity could not be kept: %s", error)
-        return mean
+        return measured
 
     def _resolve(self) -> Embedder:
         promised = self._store.catalog.manifest().get("embedding")

@@ -11,7 +11,7 @@ picks the backend, `prefixes` knows the model families, `hashing` needs no model
 unrelated text.
 """
 
-from langchain_agentrag.embedding.background import background_cosine
+from langchain_agentrag.embedding.background import Background, background_cosine
 from langchain_agentrag.embedding.embedder import Backend, Embedder
 from langchain_agentrag.embedding.hashing import HashingEmbeddings
 from langchain_agentrag.embedding.prefixes import Prefixes, prefixes_for
@@ -19,6 +19,7 @@ from langchain_agentrag.embedding.resolve import EmbedderSpec, resolve_embedder
 
 __all__ = [
     "Backend",
+    "Background",
     "Embedder",
     "EmbedderSpec",
     "HashingEmbeddings",

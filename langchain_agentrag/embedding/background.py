@@ -6,7 +6,7 @@ are fixed and ship with the package; nobody's stored text is ever used, so the f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -54,19 +54,30 @@ _PASSAGES = {
 }
 
 
-def background_cosine(embedder: Embedder) -> tuple[float, float]:
-    """Mean and standard deviation of the cosine between unrelated queries and passages.
+class Background(NamedTuple):
+    """Cosines of unrelated queries and passages under one model.
 
-    Pairs of one language, since they are what a search confuses: across languages unrelated text is farther
-    apart. Costs twelve queries and two batches of six passages.
+    Attributes:
+        mean: Over pairs of one language, since they are what a search confuses.
+        deviation: Standard deviation of the same.
+        lowest: Mean over the pair of languages that are farthest apart, at least 0. A passage in the other language may
+            be near and yet lie below `mean`.
     """
-    cosines = []
-    for language, queries in _QUERIES.items():
-        rows = _unit(np.stack([embedder.embed_query(query) for query in queries]))
-        columns = _unit(embedder.embed_documents(_PASSAGES[language]))
-        cosines.append((rows @ columns.T).ravel())
-    every = np.concatenate(cosines)
-    return float(every.mean()), float(every.std())
+
+    mean: float = 0.0
+    deviation: float = 0.0
+    lowest: float = 0.0
+
+
+def background_cosine(embedder: Embedder) -> Background:
+    """The model's background. Costs twelve queries and two batches of six passages."""
+    rows = [
+        _unit(np.stack([embedder.embed_query(query) for query in queries])) for queries in _QUERIES.values()
+    ]
+    columns = [_unit(embedder.embed_documents(passages)) for passages in _PASSAGES.values()]
+    every = np.concatenate([(row @ column.T).ravel() for row, column in zip(rows, columns, strict=True)])
+    lowest = min(float((row @ column.T).mean()) for row in rows for column in columns)
+    return Background(float(every.mean()), float(every.std()), max(0.0, lowest))
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from langchain_agentrag.index.catalog import Catalog
 from langchain_agentrag.index.rebuild import reanalyze_chunks
 from langchain_agentrag.index.store import Store
 
-_OF_THE_MODEL = ("embedding", "dimension", "background", "background_deviation")
+_OF_THE_MODEL = ("embedding", "dimension", "background")
 
 
 def release_model(catalog: Catalog) -> bool:

@@ -106,6 +106,7 @@ class SearchRequest:
         recency: Half-life of the bonus for recent documents, or None.
         now: The moment that ages are counted from.
         background: Mean cosine of unrelated texts under the model, in [-1, 1).
+        lowest: The same for the two languages that are farthest apart, in [0, 1).
         troubles: "leg: reason" of what has already gone wrong.
     """
 
@@ -132,6 +133,7 @@ class SearchRequest:
     recency: timedelta | None = None
     now: datetime = field(default=EPOCH, compare=False)
     background: float = 0.0
+    lowest: float = 0.0
     troubles: tuple[str, ...] = ()
 
     @property
@@ -152,6 +154,11 @@ class SearchRequest:
         return self.mode == "keyword" or (
             self.mode == "hybrid" and (self.weights is None or self.weights[1] > 0)
         )
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the default rule weighs the legs' evidence; otherwise scores are the legs' calibrated ones."""
+        return self.mode == "hybrid" and self.fusion == "adaptive"
 
     @property
     def is_blank(self) -> bool:

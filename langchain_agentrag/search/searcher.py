@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.analysis import FIELDS, Analyzer
+from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.bm25 import Scorer
 from langchain_agentrag.errors import RetrievalError, StoreError
-from langchain_agentrag.fusion import (
-    Weights,
-    adaptive_weights,
-    calibrate_bm25,
-    calibrate_cosine,
-    convex,
-    fuse,
-    recency_lift,
-)
-from langchain_agentrag.index.exact import cosines, unpack_vectors
+from langchain_agentrag.fusion import Weights, recency_lift
 from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.index.reading import (
     ScoringRow,
@@ -31,7 +22,7 @@ from langchain_agentrag.index.reading import (
     stored_rows,
 )
 from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import Dropped, Hit, Hits, LegEvidence
+from langchain_agentrag.records import Dropped, Hit, Hits
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.account import MOST_DROPPED, address, dropped_row, filtered_out, shares
 from langchain_agentrag.search.candidates import keyword_rows, keyword_scorer, vector_rows
@@ -41,6 +32,7 @@ from langchain_agentrag.search.diversity import cap_per_group
 from langchain_agentrag.search.explain import LateExplanation, Spans
 from langchain_agentrag.search.planner import candidates_wanted
 from langchain_agentrag.search.request import SearchRequest
+from langchain_agentrag.search.scoring import Leg, fused_scores, leg_weights, score_vectors, score_words
 from langchain_agentrag.search.shown import Shown
 
 if TYPE_CHECKING:
@@ -50,23 +42,6 @@ logger = logging.getLogger(__name__)
 
 _WIDER = 4  # factor by which the candidates grow while a cap per document leaves too few
 _ATTEMPTS = 4  # a search is repeated when a write changed what it was looking at
-
-
-@dataclass(slots=True)
-class _Leg:
-    """Evidence of one leg: raw and calibrated score of each row, and the leg's own ranking."""
-
-    raw: dict[int, float]
-    score: dict[int, float]
-    ranking: list[int]
-
-    def evidence(self, row: int, ranks: Mapping[int, int]) -> LegEvidence | None:
-        if row not in self.raw:
-            return None
-        return LegEvidence(rank=ranks.get(row), raw=self.raw[row], score=self.score[row])
-
-
-_SILENT = _Leg({}, {}, [])
 
 
 class Searcher:
@@ -136,10 +111,12 @@ class Searcher:
         rows = list(dict.fromkeys([*word_rows, *(near_rows or [])]))
         with self._store.catalog.snapshot() as connection:
             live = {row.row: row for row in scoring_rows(connection, rows)}
-            keyword = _SILENT if words is None else _score_words(words, live, wanted)
-            vector = _SILENT if near_rows is None else _score_vectors(request, live, wanted)
-            weights = request.weights or self._weights(words, vector, keyword)
-            fused = _fuse(request, weights, vector, keyword)
+            vector = Leg() if near_rows is None else score_vectors(request, live, wanted)
+            keyword = Leg()
+            if words is not None:
+                keyword = score_words(request, words, self._analyzer.word_weight, live, wanted)
+            weights = request.weights or leg_weights(vector, keyword)
+            fused = fused_scores(request, weights, vector, keyword)
             lifts = _lifts(connection, request, live, fused)
             fused |= {row: min(1.0, fused[row] + lift) for row, lift in lifts.items()}
             ranked = sorted(
@@ -193,12 +170,6 @@ class Searcher:
 
     # -- the answer -----------------------------------------------------------------------------------------------
 
-    def _weights(self, scorer: Scorer | None, vector: _Leg, keyword: _Leg) -> Weights:
-        """Share of each leg, chosen for this query."""
-        unit = 0.0 if scorer is None else self._analyzer.word_weight * scorer.rarest
-        strength = max(keyword.raw.values(), default=0.0) / unit if unit else 0.0
-        return adaptive_weights(vector.ranking, keyword.ranking, strength)
-
     def _spans(self, request: SearchRequest, text: str) -> Spans:
         """Where the words that matched stand; character pairs count only where no word did."""
         asked = self._asked(request)
@@ -249,8 +220,8 @@ class Searcher:
         fused: Mapping[int, float],
         lifts: Mapping[int, float],
         weights: Weights,
-        vector: _Leg,
-        keyword: _Leg,
+        vector: Leg,
+        keyword: Leg,
         scorer: Scorer | None,
         live: Mapping[int, ScoringRow],
     ) -> dict[int, Hit]:
@@ -299,30 +270,6 @@ def _nothing(_text: str) -> Spans:
     return ()
 
 
-def _score_words(scorer: Scorer, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
-    raw = {}
-    for row, stored in live.items():
-        lines = dict(zip(FIELDS, stored.terms.split("\n"), strict=True))
-        value = scorer.score_lines(lines, dict(zip(FIELDS, stored.lengths.split(" "), strict=True)))
-        if value > 0:
-            raw[row] = value
-    score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}
-    return _Leg(raw, score, _ranked(raw, live, wanted))
-
-
-def _score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted: int) -> _Leg:
-    if not live or request.vector is None:
-        return _Leg({}, {}, [])
-    measured = cosines(unpack_vectors([row.vector for row in live.values()]), request.vector)
-    raw = dict(zip(live, measured.tolist(), strict=True))
-    score = {row: calibrate_cosine(value, request.background) for row, value in raw.items()}
-    return _Leg(raw, score, _ranked(raw, live, wanted))
-
-
-def _ranked(raw: Mapping[int, float], live: Mapping[int, ScoringRow], wanted: int) -> list[int]:
-    return sorted(raw, key=lambda row: (-raw[row], live[row].document, live[row].ordinal))[:wanted]
-
-
 def _lifts(
     connection: sqlite3.Connection,
     request: SearchRequest,
@@ -337,31 +284,4 @@ def _lifts(
         row: recency_lift(score, request.now - times[live[row].document], request.recency)
         for row, score in fused.items()
         if live[row].document in times
-    }
-
-
-def _fuse(request: SearchRequest, weights: Weights, vector: _Leg, keyword: _Leg) -> dict[int, float]:
-    if request.mode == "vector":
-        return {row: vector.score[row] for row in vector.ranking}
-    if request.mode == "keyword":
-        return {row: keyword.score[row] for row in keyword.ranking}
-    if request.fusion == "adaptive":
-        return _adapt(weights, vector, keyword)
-    if request.fusion == "convex":  # every candidate has been scored by both legs: no need to cut the lists
-        return convex(vector.score, keyword.score, weights)
-    lists = [[(row, leg.score[row]) for row in leg.ranking] for leg in (vector, keyword)]
-    return fuse(request.fusion, lists, weights)
-
-
-def _adapt(weights: Weights, vector: _Leg, keyword: _Leg) -> dict[int, float]:
-    """Relative scores weighed, then scaled to the evidence there is: the best of poor hits is no good hit."""
-    level = sum(
-        weight * max(leg.score.values(), default=0.0)
-        for weight, leg in zip(weights, (vector, keyword), strict=True)
-    )
-    fused = fuse("adaptive", [list(vector.raw.items()), list(keyword.raw.items())], weights)
-    # a place in a list is no evidence: what is no closer than unrelated text and shares no word scores 0
-    return {
-        row: level * score if vector.score.get(row) or keyword.score.get(row) else 0.0
-        for row, score in fused.items()
     }

@@ -82,7 +82,7 @@ class FusionContract:
             "convex": {"a": 0.4, "b": 0.5},
             "rrf": {"a": 0.5, "b": 0.5 * 61 / 62 + 0.5},
             "relative": {"a": 0.5, "b": 0.5},
-            "adaptive": {"a": 0.5, "b": 0.5},
+            "adaptive": {"a": 0.4, "b": 0.5},
             # mean 0.6, sample deviation 0.2828: 0.5 +- 0.2 / (6 * 0.2828) = 0.6179 and 0.3821; a list of one is 0.5
             "dbsf": {"a": 0.308926, "b": 0.191074 + 0.25},
         }[rule.name]

@@ -15,12 +15,19 @@ import numpy as np
 
 from langchain_agentrag import Analyzer, BaseConnector, Chunking, SourceDocument
 from langchain_agentrag.analysis import FIELDS, Terms
-from langchain_agentrag.bm25 import FieldStats, idf, reachable_maximum, score
+from langchain_agentrag.bm25 import FieldStats, Scorer, idf, reachable_maximum, score
 from langchain_agentrag.chunking import chunk_document
 from langchain_agentrag.connectors.base import Gap, SourceItem
-from langchain_agentrag.embedding import Embedder
+from langchain_agentrag.embedding import Background, Embedder
 from langchain_agentrag.filters import match
-from langchain_agentrag.fusion import adaptive_weights, calibrate_bm25, calibrate_cosine, check_weights, fuse
+from langchain_agentrag.fusion import (
+    adaptive_weights,
+    calibrate_bm25,
+    calibrate_cosine,
+    check_weights,
+    fuse,
+    telling_words,
+)
 from langchain_agentrag.index.batch import embedding_text
 from langchain_agentrag.index.exact import cosines
 from langchain_agentrag.metadata import normalise
@@ -140,7 +147,9 @@ class ReferenceStore:
     chunks in scope (`search.planner`).
     """
 
-    def __init__(self, embedder: Embedder, background: float, analyzer: Analyzer, chunking: Chunking) -> None:
+    def __init__(
+        self, embedder: Embedder, background: Background, analyzer: Analyzer, chunking: Chunking
+    ) -> None:
         self._embedder, self._background = embedder, background
         self._analyzer, self._chunking = analyzer, chunking
         self._documents: dict[tuple[str | None, str], SourceDocument] = {}
@@ -243,20 +252,12 @@ class ReferenceStore:
         asked = share or (1.0, 1.0)
         if mode != "hybrid":
             asked = (1.0, 0.0) if mode == "vector" else (0.0, 1.0)
-        near = self._near(query, kept) if asked[0] else _Leg()
-        words = self._words(query, visible, kept) if asked[1] else _Leg()
-        share = share or adaptive_weights(near.order(), words.order(), self._strength(visible, words))
+        adapts = mode == "hybrid" and fusion == "adaptive"
+        near = self._near(query, kept, adapts=adapts) if asked[0] else _Leg()
+        words = self._words(query, visible, kept, adapts=adapts) if asked[1] else _Leg()
+        share = share or self._share(near, words)
         if mode != "hybrid":
             fused = (near if mode == "vector" else words).score
-        elif fusion == "adaptive":
-            level = share[0] * max(near.score.values(), default=0.0) + share[1] * max(
-                words.score.values(), default=0.0
-            )
-            legs = [list(near.raw.items()), list(words.raw.items())]
-            fused = {
-                place: level * score if near.score.get(place) or words.score.get(place) else 0.0
-                for place, score in fuse("adaptive", legs, share).items()
-            }
         else:
             fused = fuse(fusion, [near.ranking(), words.ranking()], share)  # type: ignore[arg-type]
         best = sorted(fused, key=lambda place: (-fused[place], -near.raw.get(place, -1.0), place))[:k]
@@ -274,12 +275,12 @@ class ReferenceStore:
             for place in best
         ]
 
-    def _strength(self, visible: list[Row], words: _Leg) -> float:
-        """Best keyword score in units of one plain word that a single visible chunk holds."""
-        unit = self._analyzer.word_weight * idf(len(visible), 1)
-        return max(words.raw.values(), default=0.0) / unit if unit and words.raw else 0.0
+    def _share(self, near: _Leg, words: _Leg) -> tuple[float, float]:
+        first = words.order()[:1]
+        best = [(near.score.get(place, 0.0), words.coverage[place]) for place in first]
+        return adaptive_weights([near.score[place] for place in near.order()], best[0] if best else None)
 
-    def _words(self, text: str, visible: list[Row], kept: list[Row]) -> _Leg:
+    def _words(self, text: str, visible: list[Row], kept: list[Row], *, adapts: bool) -> _Leg:
         query = self._analyzer.analyze_query(text)
         stats = {
             name: FieldStats(len(visible), sum(row.terms.lengths.get(name, 0) for row in visible))
@@ -291,20 +292,25 @@ class ReferenceStore:
         }
         top = reachable_maximum(query, stats, freqs)
         leg = _Leg()
+        unit = self._analyzer.word_weight * idf(len(visible), 1)
+        scorer = Scorer(query, stats, freqs)
         for place, row in enumerate(kept):
             counts = {field: Counter(getattr(row.terms, field)) for field in query}
             raw = score(query, counts, row.terms.lengths, stats, freqs)
             if raw > 0:
-                leg.raw[place], leg.score[place] = raw, calibrate_bm25(raw, top)
+                leg.coverage[place] = scorer.coverage(scorer.held(counts))
+                told = telling_words(raw / unit, leg.coverage[place]) if unit else 0.0
+                leg.raw[place], leg.score[place] = raw, told if adapts else calibrate_bm25(raw, top)
                 leg.terms[place] = _points(query, counts, row, stats, freqs)
         return leg
 
-    def _near(self, text: str, kept: list[Row]) -> _Leg:
+    def _near(self, text: str, kept: list[Row], *, adapts: bool) -> _Leg:
         vector = self._embedder.embed_query(text)
+        background = self._background.lowest if adapts else self._background.mean
         leg = _Leg()
         for place, row in enumerate(kept):
             raw = float(cosines(row.vector.reshape(1, -1), vector)[0])
-            leg.raw[place], leg.score[place] = raw, calibrate_cosine(raw, self._background)
+            leg.raw[place], leg.score[place] = raw, calibrate_cosine(raw, background)
         return leg
 
     def _hit(
@@ -364,6 +370,7 @@ class _Leg:
     def __init__(self) -> None:
         self.raw: dict[int, float] = {}
         self.score: dict[int, float] = {}
+        self.coverage: dict[int, float] = {}
         self.terms: dict[int, tuple[tuple[str, float], ...]] = {}
 
     def order(self) -> list[int]:

@@ -11,27 +11,23 @@ def reference_fusion(
     """The rules from their formulas, for short lists without odd numbers."""
     shares = [weight / sum(weights) for weight in weights]
     fused: dict[str, float] = {}
-    for leg, (share, ranking) in enumerate(zip(shares, rankings, strict=True)):
+    for share, ranking in zip(shares, rankings, strict=True):
         if not share:
             continue
         scores = [value for _, value in ranking]
         for rank, (candidate, value) in enumerate(ranking, 1):
-            fused[candidate] = fused.get(candidate, 0.0) + share * _own_scale(
-                "of the best" if name == "adaptive" and leg else name, value, rank, scores
-            )
+            fused[candidate] = fused.get(candidate, 0.0) + share * _own_scale(name, value, rank, scores)
     return fused
 
 
 def _own_scale(name: str, value: float, rank: int, scores: list[float]) -> float:
-    if name == "convex":
+    if name in {"convex", "adaptive"}:
         return value
     if name == "rrf":
         return 61 / (60 + rank)
-    if name == "of the best":
-        return value / max(scores) if max(scores) else 0.0
     if len(set(scores)) == 1:
         return 0.5 if name == "dbsf" else 1.0
-    if name in {"relative", "adaptive"}:
+    if name == "relative":
         return (value - min(scores)) / (max(scores) - min(scores))
     spread = 3 * statistics.stdev(scores)
     return min(max((value - statistics.mean(scores) + spread) / (2 * spread), 0.0), 1.0)

@@ -53,7 +53,7 @@ class World:
         self._embeddings = HashingEmbeddings(dim)
         self._options = {"chroma": "auto", "clock": lambda: NOON, **options}
         embedder = resolve_embedder(self._embeddings)
-        background, _ = background_cosine(embedder)
+        background = background_cosine(embedder)
         self.model = ReferenceStore(embedder, background, ANALYZER, CHUNKING)
         self.indexer = self._open(self.folder / "store")
         self._twins: OrderedDict[tuple[str, ...], DualIndexer] | None = OrderedDict() if twins else None

@@ -711,16 +711,16 @@ def test_hashing_is_the_same_in_every_process():
 
 
 def test_background_of_a_constant_model_is_one_and_of_orthogonal_texts_zero():
-    mean, deviation = background_cosine(resolve_embedder(Recording()))
+    mean, deviation, _ = background_cosine(resolve_embedder(Recording()))
     assert mean == pytest.approx(1, abs=0.05)
     assert 0 <= deviation < 0.05
-    mean, deviation = background_cosine(resolve_embedder(DeterministicFakeEmbedding(size=512)))
+    mean, deviation, _ = background_cosine(resolve_embedder(DeterministicFakeEmbedding(size=512)))
     assert abs(mean) < 0.05
     assert 0 < deviation < 0.1
 
 
 def test_background_of_hashing_is_low():
-    mean, deviation = background_cosine(resolve_embedder("hash"))
+    mean, deviation, _ = background_cosine(resolve_embedder("hash"))
     assert -0.1 < mean < 0.1
     assert deviation < 0.1
 
@@ -781,7 +781,7 @@ async def test_local_model_answers_threads_and_tasks_alike(local):
 @pytest.mark.model
 def test_background_of_the_local_model_separates_related_from_unrelated(local):
     start = time.perf_counter()
-    mean, deviation = background_cosine(local)
+    mean, deviation, _ = background_cosine(local)
     assert time.perf_counter() - start < 30
     assert 0.7 < mean < 0.9
     assert 0 < deviation < 0.1

@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.fusion import (
@@ -21,7 +23,7 @@ from langchain_agentrag.fusion import (
     fuse,
     reciprocal_rank,
     relative_score,
-    relative_scores,
+    telling_words,
 )
 
 RULES = ("convex", "rrf", "dbsf", "relative")
@@ -238,47 +240,51 @@ def test_bm25_is_measured_against_what_the_query_can_reach(score, reachable, exp
     assert calibrate_bm25(score, reachable) == pytest.approx(expected)
 
 
+class TestTellingWords:
+    @pytest.mark.parametrize(
+        ("strength", "coverage", "expected"),
+        [(0, 0.5, 0), (2.4, 0.5, 0.5), (2.4, 1, 2 / 3), (9, 0, 0), (-1, 1, 0)],
+    )
+    def test_half_is_told_by_a_word_and_a_fifth(self, strength, coverage, expected):
+        assert telling_words(strength, coverage) == pytest.approx(expected)
+
+    @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1), st.floats(0, 1))
+    def test_more_strength_or_more_coverage_never_tells_less(self, weak, strong, little, much):
+        weak, strong = sorted((weak, strong))
+        little, much = sorted((little, much))
+        assert 0 <= telling_words(weak, little) <= telling_words(strong, much) <= 1
+
+
 class TestAdaptiveWeights:
-    ids = tuple(f"p{number}" for number in range(30))
+    crowd = tuple(0.5 - 0.003 * number for number in range(30))
+    lead = (0.9, *crowd[1:])
 
     def test_a_leg_without_a_list_gets_no_vote(self):
-        assert adaptive_weights([], self.ids, 9.0) == (0.0, 1.0)
-        assert adaptive_weights(self.ids, [], 0.0) == (1.0, 0.0)
+        assert adaptive_weights([], (0.3, 0.9)) == (0.0, 1.0)
+        assert adaptive_weights(self.crowd, None) == (1.0, 0.0)
 
-    def test_one_word_that_matched_leaves_it_to_meaning(self):
-        share, _ = adaptive_weights(self.ids, self.ids[20:], 1.0)
-        assert share == pytest.approx(0.9)
+    def test_legs_that_agree_leave_meaning_its_share(self):
+        assert adaptive_weights(self.crowd, (0.5, 1.0)) == pytest.approx((0.7, 0.3))
 
-    def test_strong_words_without_agreement_lead(self):
-        share, _ = adaptive_weights(self.ids, self.ids[20:], 3.0)
-        assert share == pytest.approx(0.1)
+    def test_a_chance_word_takes_nothing_from_meaning(self):
+        assert adaptive_weights(self.crowd, (0.1, 0.05))[0] > 0.67
 
-    @pytest.mark.parametrize(("common", "share"), [(0, 0.1), (3, 0.2), (6, 0.3), (10, 0.3)])
-    def test_agreement_at_the_top_counts_both(self, common, share):
-        keyword = [*self.ids[:common], *(f"q{number}" for number in range(30))]
-        assert adaptive_weights(self.ids, keyword, 3.0) == pytest.approx((share, 1 - share))
+    def test_words_that_answer_in_full_lead_where_the_nearest_are_a_crowd(self):
+        assert adaptive_weights(self.crowd, (0.1, 0.9))[0] < 0.05
 
-    def test_doubt_falls_evenly_between_one_word_and_one_and_a_half(self):
-        shares = [
-            adaptive_weights(self.ids, self.ids[20:], strength)[0] for strength in (0.2, 1.0, 1.25, 1.5, 9.0)
-        ]
-        assert shares == pytest.approx([0.9, 0.9, 0.5, 0.1, 0.1])
+    def test_a_clear_lead_is_believed(self):
+        assert adaptive_weights(self.lead, (0.1, 0.9))[0] > 0.65
 
+    def test_more_contradiction_never_gives_meaning_more(self):
+        shares = [adaptive_weights(self.crowd, (0.41, coverage / 10))[0] for coverage in range(11)]
+        assert shares == sorted(shares, reverse=True)
+        shares = [adaptive_weights(self.crowd, (nearness / 20, 0.8))[0] for nearness in range(11)]
+        assert shares == sorted(shares)
 
-def test_relative_scores_by_hand():
-    vector, keyword = relative_scores({"a": 0.9, "b": 0.8, "c": 0.7}, {"b": 4.0, "d": 1.0})
-    assert vector == pytest.approx({"a": 1.0, "b": 0.5, "c": 0.0})
-    assert keyword == pytest.approx({"b": 1.0, "d": 0.25})
+    @pytest.mark.parametrize("near", [(0.5,), (0.5, 0.5, 0.5), (0.0, 0.0)])
+    def test_a_list_of_one_or_of_equals_contradicts_nothing(self, near):
+        assert adaptive_weights(near, (near[0], 1.0)) == pytest.approx((0.7, 0.3))
 
-
-def test_a_lone_exact_match_is_worth_its_whole_weight():
-    fused = fuse("adaptive", [[("a", 0.9), ("b", 0.7)], [("b", 0.3)]], (0.4, 0.6))
-    assert fused == pytest.approx({"a": 0.4, "b": 0.6})
-
-
-def test_the_scale_of_cosines_does_not_depend_on_how_many_were_fetched():
-    cosines = {f"p{number:03}": 0.9 - 0.001 * number for number in range(200)}
-    few = dict(list(cosines.items())[:40])
-    short, long = relative_scores(few, {})[0], relative_scores(cosines, {})[0]
-    assert short == {name: long[name] for name in few}
-    assert short["p029"] == 0.0 == short["p035"]
+    def test_the_weights_do_not_depend_on_how_many_were_fetched(self):
+        longer = (*self.crowd, *(0.1 - 0.001 * number for number in range(60)))
+        assert adaptive_weights(longer, (0.3, 0.6)) == adaptive_weights(self.crowd, (0.3, 0.6))

@@ -1,0 +1,109 @@
+"""Exact scores of candidates in each leg, and what they come to together. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from langchain_agentrag.analysis import FIELDS
+from langchain_agentrag.bm25 import Scorer
+from langchain_agentrag.fusion import (
+    Weights,
+    adaptive_weights,
+    calibrate_bm25,
+    calibrate_cosine,
+    convex,
+    fuse,
+    telling_words,
+)
+from langchain_agentrag.index.exact import cosines, unpack_vectors
+from langchain_agentrag.index.reading import ScoringRow
+from langchain_agentrag.records import LegEvidence
+from langchain_agentrag.search.request import SearchRequest
+
+
+@dataclass(slots=True)
+class Leg:
+    """Evidence of one leg.
+
+    Attributes:
+        raw: Cosine or BM25 of each row; a row without a matching word is not in it.
+        score: The same on the common scale.
+        ranking: The leg's own list, best first.
+        coverage: Share of the query's information each row matched; of the keyword leg only.
+    """
+
+    raw: dict[int, float] = field(default_factory=dict)
+    score: dict[int, float] = field(default_factory=dict)
+    ranking: list[int] = field(default_factory=list)
+    coverage: dict[int, float] = field(default_factory=dict)
+
+    def evidence(self, row: int, ranks: Mapping[int, int]) -> LegEvidence | None:
+        """What the leg says of a row, if anything."""
+        if row not in self.raw:
+            return None
+        return LegEvidence(rank=ranks.get(row), raw=self.raw[row], score=self.score[row])
+
+
+def score_words(
+    request: SearchRequest, scorer: Scorer, word: float, live: Mapping[int, ScoringRow], wanted: int
+) -> Leg:
+    """The keyword leg's evidence.
+
+    Args:
+        request: What was asked.
+        scorer: BM25 over the scope.
+        word: Query weight of one plain word.
+        live: The candidates.
+        wanted: Length of the leg's list.
+    """
+    raw, coverage = {}, {}
+    for row, stored in live.items():
+        lines = dict(zip(FIELDS, stored.terms.split("\n"), strict=True))
+        value, held = scorer.score_lines(lines, dict(zip(FIELDS, stored.lengths.split(" "), strict=True)))
+        if value > 0:
+            raw[row], coverage[row] = value, scorer.coverage(held)
+    if request.adapts:
+        unit = word * scorer.rarest
+        score = {
+            row: telling_words(value / unit, coverage[row]) if unit else 0.0 for row, value in raw.items()
+        }
+    else:
+        score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}
+    return Leg(raw, score, _ranked(raw, live, wanted), coverage)
+
+
+def score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted: int) -> Leg:
+    """The vector leg's evidence."""
+    if not live or request.vector is None:
+        return Leg()
+    measured = cosines(unpack_vectors([row.vector for row in live.values()]), request.vector)
+    raw = dict(zip(live, measured.tolist(), strict=True))
+    background = request.lowest if request.adapts else request.background
+    score = {row: calibrate_cosine(value, background) for row, value in raw.items()}
+    return Leg(raw, score, _ranked(raw, live, wanted))
+
+
+def leg_weights(vector: Leg, keyword: Leg) -> Weights:
+    """Share of each leg, chosen for this query."""
+    best = keyword.ranking[0] if keyword.ranking else None
+    near = [vector.score[row] for row in vector.ranking]
+    return adaptive_weights(
+        near, None if best is None else (vector.score.get(best, 0.0), keyword.coverage[best])
+    )
+
+
+def fused_scores(request: SearchRequest, weights: Weights, vector: Leg, keyword: Leg) -> dict[int, float]:
+    """What the legs come to together, by row."""
+    if request.mode == "vector":
+        return {row: vector.score[row] for row in vector.ranking}
+    if request.mode == "keyword":
+        return {row: keyword.score[row] for row in keyword.ranking}
+    if request.fusion in {"adaptive", "convex"}:  # every candidate was scored by both legs: no list is cut
+        return convex(vector.score, keyword.score, weights)
+    lists = [[(row, leg.score[row]) for row in leg.ranking] for leg in (vector, keyword)]
+    return fuse(request.fusion, lists, weights)
+
+
+def _ranked(raw: Mapping[int, float], live: Mapping[int, ScoringRow], wanted: int) -> list[int]:
+    return sorted(raw, key=lambda row: (-raw[row], live[row].document, live[row].ordinal))[:wanted]
