@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +23,10 @@ from langchain_agentrag.structure import Cut, Span, find_structure
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_RULES: Final = "1"
+_RULES: Final = "2"
 """Raised whenever the same text would be cut differently; part of the fingerprint."""
 _WIDE_COST, _NARROW_COST = 3, 1
+_LONGEST_NAME = 80  # characters of a speaker's name
 _NON_SPACE = re.compile(r"\S")
 
 _FILL: Final[Mapping[Cut, float]] = {
@@ -81,8 +82,29 @@ class Chunking:
 def chunk_document(document: SourceDocument, chunking: Chunking) -> list[Chunk]:
     """The document's chunks in order; none when its text is blank.
 
-    Every character that is not white space lies in a chunk; without overlap, in exactly one.
+    Every character that is not white space lies in a chunk; without overlap, in exactly one. Who speaks
+    (metadata `speaker`) is part of every chunk's context.
     """
+    speaker = speaker_of(document)
+    chunks = _cut_up(document, chunking)
+    return [_said_by(speaker, chunk) for chunk in chunks] if speaker else chunks
+
+
+def speaker_of(document: SourceDocument) -> str:
+    """Who says the text, by its metadata; "" where nobody does, or the name is too long to be one.
+
+    A turn seldom names its speaker, but often whom it speaks to, and so would be taken for the other one's words.
+    """
+    name = document.metadata.get("speaker")
+    name = " ".join(name.split()) if isinstance(name, str) else ""
+    return name if len(name) <= _LONGEST_NAME else ""
+
+
+def _said_by(speaker: str, chunk: Chunk) -> Chunk:
+    return replace(chunk, context="\n".join(part for part in (speaker, chunk.context) if part))
+
+
+def _cut_up(document: SourceDocument, chunking: Chunking) -> list[Chunk]:
     if not document.text or document.text.isspace():
         return []
     if document.kind == "plain" and not document.sections and len(document.text) <= chunking.size:

@@ -16,7 +16,7 @@ import numpy as np
 
 from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.boundaries import says_something
-from langchain_agentrag.chunking import Chunking, chunk_document
+from langchain_agentrag.chunking import Chunking, chunk_document, speaker_of
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import StoreMismatchError
 from langchain_agentrag.index.batch import (
@@ -340,7 +340,7 @@ class Pipeline:
 
 def whole_chunk(document: SourceDocument) -> Chunk:
     """The document in one piece, as it is: for callers whose documents are passages already."""
-    return Chunk(0, 0, len(document.text), document.text)
+    return Chunk(0, 0, len(document.text), document.text, context=speaker_of(document))
 
 
 def _telling(chunks: list[Chunk]) -> list[Chunk]:
