@@ -206,9 +206,8 @@ class DualIndexer(Derived):
         """
         until = None if ttl is None else later(self._store.now(), check_span("ttl", ttl))
         ready = deletion.expiring(as_source_documents(documents, check_agent_id(agent_id)), until)
-        with self._pipeline(
-            on_progress, len(documents) if isinstance(documents, Sequence) else None
-        ) as pipeline:
+        total = len(documents) if isinstance(documents, Sequence) else None
+        with self._pipeline(on_progress, total) as pipeline:
             given = with_vectors(ready, vectors, lambda: self.embedder, split=split)
             for document, vector in pipeline.ahead(given):
                 pipeline.put(document, split=split, vector=vector)
@@ -262,9 +261,7 @@ class DualIndexer(Derived):
         """Remove an agent's documents, vectors, terms and cache from disk, all of them and nobody else's."""
         owner = check_agent_id(agent_id)
         if owner is None:
-            raise ScopeError(
-                "forget_agent() needs the id of an agent: shared documents are removed with delete()."
-            )
+            raise ScopeError("forget_agent() needs the id of an agent: delete() removes shared documents.")
         forget_records(self._store.catalog, owner)
         self._searcher.shown.forget(owner)
         return SyncReport(deleted=self._store.forget(owner).deleted)
@@ -372,8 +369,7 @@ class DualIndexer(Derived):
     def stats(self, agent_id: str | None = None) -> StoreStats:
         """Counts: of the whole store, or of what one agent may see."""
         self._store.check_open()
-        owner = check_agent_id(agent_id)
-        return self._store.stats(None if owner is None else Scope(owner))
+        return self._store.stats(None if agent_id is None else Scope(agent_id))
 
     def expire(self, *, at_least: int = 1) -> SyncReport:
         """Remove from disk what has expired, of all owners, unless it is less; `deleted` says how many documents.
@@ -392,6 +388,11 @@ class DualIndexer(Derived):
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Compare both legs with the catalog; `deep` also looks into every chunk and tries to make agents leak."""
         return verify_deep(self, self._store, self._analyzer) if deep else verification.verify(self._store)
+
+    def settle(self) -> int:
+        """Build the graph over all vectors that wait (`StoreStats.waiting`) now; returns how many were handed over."""
+        self._store.check_open()
+        return self._store.handover.finish()
 
     def repair(self) -> VerifyReport:
         """Rebuild what differs from the catalog, without embedding anything; then verify."""

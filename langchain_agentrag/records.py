@@ -281,6 +281,7 @@ class StoreStats:
         model: Name of the embedding model, or None before the first write.
         dimension: Length of its vectors, or None.
         bytes_on_disk: Size of the folder; 0 in an agent's own view, where it would tell of the others.
+        waiting: Those of the chunks whose vectors are scanned exactly until they are in the graph.
     """
 
     documents: int
@@ -290,6 +291,7 @@ class StoreStats:
     model: str | None
     dimension: int | None
     bytes_on_disk: int
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

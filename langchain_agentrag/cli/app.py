@@ -20,6 +20,7 @@ from langchain_agentrag.cli.session import (
     JsonOption,
     StoreOption,
     answer,
+    build_graph,
     confirmed,
     fail,
     guarded,
@@ -125,6 +126,7 @@ def index(
                 )
                 with progress_bar(side_channel(), f"Indexing {path.name or path}", connector) as moved:
                     report += indexer.sync(connector, on_progress=moved)
+            build_graph(indexer)
     except KeyboardInterrupt:
         fail(
             "stopped. What was finished is in the store, which is consistent; run the same command to go on.",

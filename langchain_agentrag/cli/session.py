@@ -12,7 +12,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from langchain_agentrag.cli.documents import to_json
-from langchain_agentrag.errors import AgentRagError, NotAStoreError
+from langchain_agentrag.errors import AgentRagError, NotAStoreError, StoreError
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -67,6 +67,17 @@ def side_channel() -> Console:
 def _plain_when_piped(stream: Any) -> Console:  # noqa: ANN401  (a text stream of any make)
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
     return _Terminal(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def build_graph(indexer: "DualIndexer") -> None:
+    """Build what waits for the vector graph: this process ends, and the next one should not begin with it."""
+    if indexer.stats().waiting:
+        console = side_channel()
+        try:
+            with console.status("Building the vector graph"):
+                indexer.settle()
+        except StoreError as error:
+            console.print(f"The vector graph is not complete; searches scan the rest meanwhile. {error}")
 
 
 def answer(view: RenderableType, document: object, *, as_json: bool) -> None:

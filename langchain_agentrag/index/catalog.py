@@ -19,7 +19,7 @@ from typing import Any
 
 from langchain_agentrag.errors import NotAStoreError, StoreError, StoreMismatchError
 from langchain_agentrag.index.journal import JournalEntry, journal_entry
-from langchain_agentrag.index.schema import FORMAT, add_expiry, create
+from langchain_agentrag.index.schema import FORMAT, create, migrate
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class PartitionRow:
         owner: Agent, or None for shared.
         name: Name of its keyword folder.
         collection: Name of its Chroma collection, or None while Chroma does not hold its vectors.
+        indexed: The collection holds its live rows up to this one; those after it wait to be handed over.
         generation: Grows with every commit that touches it.
         removals: Rows that ever died.
         documents: Live documents.
@@ -54,6 +55,7 @@ class PartitionRow:
     owner: str | None
     name: str
     collection: str | None
+    indexed: int
     generation: int
     removals: int
     documents: int
@@ -66,7 +68,7 @@ class PartitionRow:
         return self.collection is not None
 
 
-_PARTITION = "id, owner, name, collection, generation, removals, documents, chunks, tokens"
+_PARTITION = "id, owner, name, collection, indexed, generation, removals, documents, chunks, tokens"
 
 
 class Catalog:
@@ -252,12 +254,12 @@ class Catalog:
         )
         return [journal_entry(*values) for values in found]
 
-    def announce(self, partition: int, state: str, payload: object) -> int:
+    def announce(self, partition: int, state: str, payload: object, rows: range = range(0)) -> int:
         """Note work that is about to begin; the entry's id."""
         with self.transaction() as connection:
             found = connection.execute(
-                "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, 0, -1, ?)",
-                (partition, state, json.dumps(payload)),
+                "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, ?, ?, ?)",
+                (partition, state, rows.start, rows.stop - 1, json.dumps(payload)),
             )
             return int(found.lastrowid or 0)
 
@@ -267,6 +269,22 @@ class Catalog:
             connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
 
     # -- Chroma ---------------------------------------------------------------------------------------------------
+
+    def indexed(self, collection: str) -> int:
+        """Last row that a collection holds; 0 for one of no partition."""
+        found = (
+            self.connection()
+            .execute("SELECT indexed FROM partitions WHERE collection = ?", (collection,))
+            .fetchone()
+        )
+        return 0 if found is None else int(found[0])
+
+    def rows_after(self, partition: PartitionRow) -> int:
+        """Number of live rows that the partition's collection does not hold yet."""
+        if self.counter("row") <= partition.indexed + 1:
+            return 0
+        query = "SELECT count(*) FROM chunks WHERE partition = ? AND row > ?"
+        return int(self.connection().execute(query, (partition.id, partition.indexed)).fetchone()[0])
 
     def counter(self, name: str) -> int:
         """Value of a counter."""
@@ -288,8 +306,8 @@ class Catalog:
             }
             if not tables:
                 create(connection)
-            elif "expiry" not in tables and "documents" in tables:
-                add_expiry(connection)
+            elif {"documents", "partitions"} <= tables:
+                migrate(connection)
         except sqlite3.DatabaseError as error:
             self.close()
             raise _cannot_open(self._path, error) from error
@@ -327,10 +345,8 @@ class _Held:
 
 
 def _partition(row: Sequence[Any]) -> PartitionRow:
-    key, owner, name, collection, generation, removals, documents, chunks, tokens = row
-    return PartitionRow(
-        key, owner, name, collection, generation, removals, documents, chunks, tuple(json.loads(tokens))
-    )
+    values: list[Any] = [*row[:-1], tuple(json.loads(row[-1]))]
+    return PartitionRow(*values)
 
 
 def _cannot_open(path: Path, error: sqlite3.Error) -> StoreError:

@@ -24,7 +24,6 @@ from langchain_agentrag.index import chroma_files
 from langchain_agentrag.index.catalog import Catalog
 from langchain_agentrag.index.lock import WriteLock
 from langchain_agentrag.index.native import translated
-from langchain_agentrag.index.protocol import Rows
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -35,23 +34,21 @@ logger = logging.getLogger(__name__)
 READER_PATIENCE = 1.0
 """Seconds a search waits for a writer before it scores exactly instead."""
 
-_MANY_GAPS = 200
 _handles = itertools.count()
 
 
 @dataclass(slots=True)
 class Opened:
-    """A collection in use, and which rows its client can see.
+    """A collection in use.
 
     Attributes:
         collection: The collection.
-        horizon: Rows from here on were written by others after it was opened, unless noted.
-        gaps: Rows below the horizon that others wrote after it was opened.
+        horizon: Last row its client can see for certain: rows are handed over in order, and what others have handed
+            over since it was opened stays hidden from it.
     """
 
     collection: Collection
     horizon: int
-    gaps: list[range] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +58,7 @@ class Session:
     Attributes:
         client: The client.
         file: Device and inode of Chroma's database: another one has taken its place when they differ.
-        token: Put into the catalog by every write through this client.
+        token: Put into the catalog by the last write through this client.
         fresh_for: The token that was in the catalog when the client was opened.
         collections: Collections it has used, by name.
         users: Calls that are under way.
@@ -100,10 +97,10 @@ class ChromaFolder:
     def writing(self) -> Iterator[Session]:
         """A client that has seen every write so far; the caller holds the write lock."""
         self.freshen()
-        last = self._catalog.counter("chroma")
         session = self._current() or self._open()
-        if last != session.token:
-            self._catalog.set_counter("chroma", session.token)
+        # a new one every time: a client that was opened after an earlier write of this one must notice this write
+        session.token = secrets.randbits(53) | 1
+        self._catalog.set_counter("chroma", session.token)
         try:
             with self._used(session):
                 yield session
@@ -153,7 +150,7 @@ class ChromaFolder:
         """The collection within a session; the caller holds the write lock when it is the first time."""
         opened = session.collections.get(name)
         if opened is None:
-            horizon = self._horizon()
+            horizon = self._catalog.indexed(name)
             opened = Opened(session.client.get_collection(name, embedding_function=None), horizon)
             opened.collection.count()  # lets Chroma bring the collection up to date while nobody writes
             self.scrub()  # which makes it store a small index anew
@@ -165,37 +162,18 @@ class ChromaFolder:
         session = self._current()
         return session is not None and name in session.collections
 
-    def see_all(self, name: str) -> None:
-        """Note that this client has just written everything the collection holds."""
-        horizon = self._horizon()
+    def see(self, name: str, last: int) -> None:
+        """Note that this client has written everything the collection holds up to a row."""
         with self._guard:
             opened = None if self._session is None else self._session.collections.get(name)
             if opened is not None:
-                opened.horizon, opened.gaps = horizon, []
+                opened.horizon = max(opened.horizon, last)
 
-    def unseen(self, name: str, rows: Rows) -> Rows:
-        """Those of the rows that another process wrote and the open client cannot see."""
+    def horizon(self, name: str) -> int | None:
+        """Last row that the open client can see for certain; None when it has not used the collection yet."""
         session = self._current()
         opened = None if session is None else session.collections.get(name)
-        if opened is None:
-            return rows[:0]  # a client that opens it later sees everything
-        hidden = rows >= opened.horizon
-        for gap in tuple(opened.gaps):
-            hidden |= (rows >= gap.start) & (rows < gap.stop)
-        return rows[hidden]
-
-    def note_written(self, name: str, rows: range) -> None:
-        """Remember that this client wrote these rows itself."""
-        with self._guard:
-            opened = None if self._session is None else self._session.collections.get(name)
-            if opened is None or rows.stop <= opened.horizon:
-                return
-            if rows.start > opened.horizon:
-                opened.gaps.append(range(opened.horizon, rows.start))
-            opened.horizon = rows.stop
-            crowded = len(opened.gaps) > _MANY_GAPS
-        if crowded:
-            self.close()
+        return None if opened is None else opened.horizon
 
     def close(self) -> None:
         """Let go of the client; calls that are under way finish first. The next use opens one that sees everything."""
@@ -283,11 +261,6 @@ class ChromaFolder:
         with self._guard:
             self._session = session
         return session
-
-    def _horizon(self) -> int:
-        """Smallest row id that may not be written yet."""
-        pending = [entry.rows.start for entry in self._catalog.journal() if entry.state == "writing"]
-        return min([self._catalog.counter("row"), *pending])
 
     def _file(self) -> tuple[int, int] | None:
         try:

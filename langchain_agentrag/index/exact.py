@@ -20,6 +20,7 @@ from langchain_agentrag import metadata as codec
 from langchain_agentrag.filters import EXPIRES, TIME, And, Condition, Filter, Not, Or, keys, lookup
 from langchain_agentrag.index.catalog import Catalog, PartitionRow, batched
 from langchain_agentrag.index.protocol import Rows, Vectors
+from langchain_agentrag.index.tail import Tail
 from langchain_agentrag.moments import EPOCH, EXPIRY_KEY, document_time, microseconds, moment
 
 Mask = npt.NDArray[np.bool_]
@@ -125,7 +126,7 @@ class PartitionCache:
         self._guard = threading.RLock()
         self._generation, self._removals = -1, -1
         self._rows: Rows = np.empty(0, dtype=np.int64)
-        self._matrix: Vectors | None = None
+        self._vectors: Tail | None = None
         self._columns: dict[str, Column | MomentColumn] = {}
         self._masks: dict[Filter, Mask] = {}  # both legs of a search ask for the same one
 
@@ -139,7 +140,7 @@ class PartitionCache:
             return self._rows if condition is None else self._rows[self._mask(condition)]
 
     def nearest(
-        self, state: PartitionRow, vector: Vectors, limit: int, condition: Filter | None
+        self, state: PartitionRow, vector: Vectors, limit: int, condition: Filter | None, *, after: int = -1
     ) -> list[tuple[int, float]]:
         """(row, cosine) of the kept rows nearest to `vector`, rounded, best first, ties at the end included.
 
@@ -148,13 +149,15 @@ class PartitionCache:
             vector: The query, any length.
             limit: Number of rows wanted.
             condition: The filter, or None.
+            after: Only rows after this one, whose vectors alone are kept in memory then.
         """
         with self._guard:
             self._refresh(state)
-            rows, matrix = self._load_matrix()
+            rows, matrix = self._load_vectors(after)
             if condition is not None:
                 mask = self._mask(condition)  # may bring in new rows
-                rows, matrix = self._load_matrix()
+                rows, matrix = self._load_vectors(after)
+                mask = mask[len(mask) - len(rows) :]
                 rows, matrix = rows[mask], matrix[mask]
         return top_rows(rows, matrix, vector, limit)
 
@@ -180,9 +183,8 @@ class PartitionCache:
         ).fetchall()
         if found:
             self._rows = np.concatenate([self._rows, np.array([row for (row,) in found], dtype=np.int64)])
-            if self._matrix is not None:
-                added = self._read_vectors(connection, last)
-                self._matrix = np.concatenate([self._matrix, added]) if len(self._matrix) else added
+            if self._vectors is not None:
+                self._vectors.append(self._read_vectors(connection, last))
             self._fill(connection, self._columns, last)
         self._generation, self._removals, self._masks = generation, removals, {}
 
@@ -193,17 +195,20 @@ class PartitionCache:
         ]
         kept = np.isin(self._rows, np.array(live, dtype=np.int64))
         self._rows = self._rows[kept]
-        if self._matrix is not None:
-            self._matrix = self._matrix[kept]
+        if self._vectors is not None:
+            self._vectors.keep(kept)
         for column in self._columns.values():
             column.keep(kept)
 
-    def _load_matrix(self) -> tuple[Rows, Vectors]:
-        if self._matrix is None:
+    def _load_vectors(self, after: int) -> tuple[Rows, Vectors]:
+        """The rows after one of them, with their vectors."""
+        first = int(np.searchsorted(self._rows, after, side="right"))
+        if self._vectors is None or first < self._vectors.first:
             with self._catalog.snapshot() as connection:
                 self._advance(connection)
-                self._matrix = self._read_vectors(connection, -1)
-        return self._rows, self._matrix
+                first = int(np.searchsorted(self._rows, after, side="right"))
+                self._vectors = Tail(first, self._read_vectors(connection, after))
+        return self._rows[first:], self._vectors.since(first)
 
     def _read_vectors(self, connection: sqlite3.Connection, after: int) -> Vectors:
         found = connection.execute(

@@ -15,9 +15,10 @@ class JournalEntry:
         id: Key in the journal.
         partition: Partition it concerns.
         state: "writing": `rows` may be in the legs and are not live. "cleaning": `payload` lists dead rows that may
-            still be in the legs. "dropping": `payload` names a keyword folder and a collection that belong to no
-            partition. "purging": terms of deleted rows may still be in the partition's keyword index. "unreadable".
-        rows: Rows reserved for a write.
+            still be in the legs. "handing": `rows` may be in the collection and are not counted to it. "dropping":
+            `payload` names a keyword folder and a collection that belong to no partition. "purging": terms of deleted
+            rows may still be in the partition's keyword index. "unreadable".
+        rows: Rows reserved for a write, or handed over.
         payload: See `state`; None when it cannot be read.
     """
 

@@ -16,6 +16,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
 from langchain_agentrag.index.chroma import READER_PATIENCE, ChromaFolder
@@ -30,7 +32,7 @@ from langchain_agentrag.index.vector import ChromaVectors
 logger = logging.getLogger(__name__)
 
 _OPEN_PARTITIONS = 256
-_UNSEEN_LIMIT = 2_000
+_UNSEEN_LIMIT = 4_000
 _NAME = re.compile(r"(shared|agent)-[0-9a-f]{32}")
 _Handle = TypeVar("_Handle")
 
@@ -139,14 +141,21 @@ class Legs:
             _remember(self._caches, partition.id, cache)
             return cache
 
-    def unseen(self, partition: PartitionRow, rows: Rows) -> Rows:
-        """Rows that other processes wrote and Chroma's open client cannot see; reopens it when they are many."""
-        hidden = self.chroma.unseen(partition.collection or "", rows)
-        if len(hidden) > _UNSEEN_LIMIT:
+    def horizon(self, partition: PartitionRow, rows: Rows) -> int:
+        """Last row that Chroma can be asked for; those after it wait, or were handed over by another process.
+
+        Chroma's client is opened anew when it does not see many of the rows that were handed over.
+
+        Args:
+            partition: The partition as the search sees it.
+            rows: Its live rows, ascending.
+        """
+        seen = self.chroma.horizon(partition.collection or "")
+        if seen is not None and np.count_nonzero((rows > seen) & (rows <= partition.indexed)) > _UNSEEN_LIMIT:
             self.chroma.close()
             self.vectors(partition)
-            hidden = self.chroma.unseen(partition.collection or "", rows)
-        return hidden
+            seen = self.chroma.horizon(partition.collection or "")
+        return partition.indexed if seen is None else seen
 
     def keyword_folder(self, name: str) -> Path:
         """Where the keyword leg of that name lives."""
@@ -170,6 +179,7 @@ class Legs:
     def rebuild_vectors(self, partition: PartitionRow) -> PartitionRow:
         """Make a partition's collection anew, or its first one; the partition with its new collection.
 
+        It gets the rows that were handed over to the old one; a first one gets none.
         When Chroma's folder is unreadable as a whole, everything in it is built anew.
         """
         try:
@@ -235,12 +245,13 @@ class Legs:
         entry = self._catalog.announce(partition.id, "dropping", {"collection": name})
         leg = ChromaVectors(self.chroma, name, partition.owner)
         leg.create()
-        fill_vectors(self._catalog, partition.id, leg)
+        indexed = (self._catalog.partition(partition.owner) or partition).indexed
+        fill_vectors(self._catalog, partition.id, leg, indexed)
         self.chroma.scrub()
         reach("promotion-filled")
         old = {"collection": partition.collection}
         current = self._swap(partition, entry, "collection", name, old)
-        self.chroma.see_all(name)
+        self.chroma.see(name, indexed)
         self._finish(entry, old)
         return current
 
@@ -300,7 +311,7 @@ class Legs:
         leg = self.raw_vectors(partition)
         try:
             leg.probe()
-            return leg.count() >= partition.chunks
+            return leg.count() >= partition.chunks - self._catalog.rows_after(partition)
         except StoreLockedError:
             raise
         except StoreError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 
 from langchain_agentrag.analysis import FIELDS, Analyzer, Terms
@@ -43,20 +44,27 @@ def terms_of(catalog: Catalog, rows: Sequence[int]) -> list[tuple[int, Terms]]:
     return found
 
 
-def fill_vectors(catalog: Catalog, partition: int, leg: VectorLeg) -> None:
-    """Add every live row of a partition to an empty vector leg."""
+def fill_vectors(catalog: Catalog, partition: int, leg: VectorLeg, until: int) -> None:
+    """Add the live rows of a partition up to one of them to an empty vector leg."""
     last = -1
-    while (
-        page := catalog.connection()
-        .execute(
-            "SELECT row, vector FROM chunks JOIN vectors USING (row) "
-            "WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
-            (partition, last, _PAGE),
-        )
-        .fetchall()
-    ):
+    while page := vectors_after(catalog, partition, last, _PAGE, until):
         leg.add([row for row, _ in page], unpack_vectors([vector for _, vector in page]))
         last = page[-1][0]
+
+
+def vectors_after(
+    catalog: Catalog, partition: int, row: int, limit: int, until: int = sys.maxsize
+) -> list[tuple[int, bytes]]:
+    """The next live rows of a partition with their packed vectors, ascending."""
+    return (
+        catalog.connection()
+        .execute(
+            "SELECT row, vector FROM chunks JOIN vectors USING (row) "
+            "WHERE partition = ? AND row > ? AND row <= ? ORDER BY row LIMIT ?",
+            (partition, row, until, limit),
+        )
+        .fetchall()
+    )
 
 
 def reanalyze_chunks(catalog: Catalog, analyzer: Analyzer) -> None:

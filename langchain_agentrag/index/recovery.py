@@ -88,12 +88,9 @@ class Recovery:
             case "dropping", dict(names) if _are_names(names):
                 self._legs.drop(names.get("keyword"), names.get("collection"))
                 reach("forget-dropped")
-            case "purging", _:
+            case "purging" | "writing" | "handing" as state, _:
                 if partition is not None:
-                    self._purge(partition)
-            case "writing", _:
-                if partition is not None:
-                    self._remove(partition, entry.rows, thorough=thorough)
+                    self._tidy(state, partition, entry.rows, thorough=thorough)
             case "cleaning", [*rows] if all(isinstance(row, int) for row in rows):
                 if partition is not None:
                     self._remove(partition, rows, thorough=thorough)
@@ -103,14 +100,23 @@ class Recovery:
                     self._remove(each, [], thorough=True)
                 self.sweep()
 
+    def _tidy(self, state: str, partition: PartitionRow, rows: range, *, thorough: bool) -> None:
+        match state:
+            case "purging":
+                self._purge(partition)
+            case "writing":
+                self._remove(partition, rows, thorough=thorough)
+            case "handing":
+                self._take_back(partition, rows, thorough=thorough)
+
     def _partition(self, key: int) -> PartitionRow | None:
         return next((found for found in self._catalog.partitions() if found.id == key), None)
 
     def _remove(self, partition: PartitionRow, rows: Iterable[int], *, thorough: bool) -> None:
         """Take rows out of both legs; a leg that cannot do it, or has lost rows, is rebuilt from the catalog."""
         live = self.live(partition)
-        if isinstance(rows, range):  # a damaged entry may claim any number of rows
-            rows = range(rows.start, min(rows.stop, self._catalog.counter("row")))
+        if isinstance(rows, range):
+            rows = self._plausible(rows)
         dead = np.setdiff1d(np.fromiter(rows, dtype=np.int64), live).tolist()
 
         def clean_keywords() -> bool:
@@ -118,15 +124,28 @@ class Recovery:
             leg.delete(dead)
             return not thorough or np.array_equal(leg.rows(), live)
 
-        def clean_vectors() -> bool:
-            leg = self._legs.raw_vectors(partition)
-            leg.delete(dead)
-            return not thorough or (np.array_equal(leg.rows(), live) and not leg.unreachable(live))
-
         self._healed(clean_keywords, lambda: self._legs.rebuild_keywords(partition))
         if partition.in_chroma:
-            self._healed(clean_vectors, lambda: self._legs.rebuild_vectors(partition))
+            self._clean_vectors(partition, dead, thorough=thorough)
         reach("dead-rows-removed")
+
+    def _take_back(self, partition: PartitionRow, rows: range, *, thorough: bool) -> None:
+        """Take rows out of the collection that were not handed over in full; they wait again."""
+        if partition.in_chroma:
+            rows = self._plausible(range(max(rows.start, partition.indexed + 1), rows.stop))
+            self._clean_vectors(partition, list(rows), thorough=thorough)
+
+    def _clean_vectors(self, partition: PartitionRow, gone: list[int], *, thorough: bool) -> None:
+        def clean() -> bool:
+            leg, held = self._legs.raw_vectors(partition), self.held(partition)
+            leg.delete(gone)
+            return not thorough or (np.array_equal(leg.rows(), held) and not leg.unreachable(held))
+
+        self._healed(clean, lambda: self._legs.rebuild_vectors(partition))
+
+    def _plausible(self, rows: range) -> range:
+        """A damaged entry may claim any number of rows."""
+        return range(rows.start, min(rows.stop, self._catalog.counter("row")))
 
     def _purge(self, partition: PartitionRow) -> None:
         def purge() -> bool:
@@ -143,6 +162,11 @@ class Recovery:
             "SELECT row FROM chunks WHERE partition = ? ORDER BY row", (partition.id,)
         )
         return np.array([row for (row,) in found], dtype=np.int64)
+
+    def held(self, partition: PartitionRow) -> Rows:
+        """Live rows that were handed over to the partition's collection, ascending."""
+        live = self.live(partition)
+        return live[live <= partition.indexed]
 
     @staticmethod
     def _healed(attempt: Callable[[], bool], rebuild: Callable[[], object]) -> None:

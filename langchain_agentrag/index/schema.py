@@ -18,6 +18,7 @@ CREATE TABLE partitions(
     owner TEXT UNIQUE,                      -- NULL: shared
     name TEXT NOT NULL UNIQUE,              -- of the keyword folder; an index that is made anew gets a new name
     collection TEXT UNIQUE,                 -- of the Chroma collection; NULL: Chroma does not hold the partition
+    indexed INTEGER NOT NULL DEFAULT 0,     -- the collection holds the live rows up to this one, and no other
     generation INTEGER NOT NULL DEFAULT 0,  -- grows with every commit that touches the partition
     removals INTEGER NOT NULL DEFAULT 0,    -- rows that ever died
     documents INTEGER NOT NULL DEFAULT 0,
@@ -83,9 +84,37 @@ def create(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def add_expiry(connection: sqlite3.Connection) -> None:
-    """Note what expires in a catalog that was made before documents could."""
-    connection.execute("BEGIN IMMEDIATE")
+def migrate(connection: sqlite3.Connection) -> None:
+    """Give a catalog that was made earlier what it lacks."""
+    if not _has_expiry(connection) or not _has_indexed(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        if not _has_expiry(connection):
+            _add_expiry(connection)
+        if not _has_indexed(connection):
+            _add_indexed(connection)
+        connection.execute("COMMIT")
+
+
+def _has_expiry(connection: sqlite3.Connection) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE name = 'expiry'"
+    return connection.execute(query).fetchone() is not None
+
+
+def _has_indexed(connection: sqlite3.Connection) -> bool:
+    return "indexed" in {row[1] for row in connection.execute("PRAGMA table_info(partitions)")}
+
+
+def _add_indexed(connection: sqlite3.Connection) -> None:
+    """Before rows could wait to be handed over, every collection held all of its partition's."""
+    connection.execute("ALTER TABLE partitions ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0")
+    connection.execute(
+        "UPDATE partitions SET indexed = (SELECT value - 1 FROM counters WHERE name = 'row') "
+        "WHERE collection IS NOT NULL"
+    )
+
+
+def _add_expiry(connection: sqlite3.Connection) -> None:
+    """Note what expires; before, no document could."""
     for statement in _EXPIRY:
         connection.execute(statement)
     found = connection.execute(
@@ -97,4 +126,3 @@ def add_expiry(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)", (document, partition, microseconds(when))
             )
-    connection.execute("COMMIT")

@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ from langchain_agentrag.index.disk import bytes_of, prepare_folder
 from langchain_agentrag.index.exact import PartitionCache
 from langchain_agentrag.index.expiry import Expiries, Living
 from langchain_agentrag.index.faults import reach
+from langchain_agentrag.index.handover import Handover
 from langchain_agentrag.index.keyword import TantivyKeywords
 from langchain_agentrag.index.legs import Legs, fresh_name
 from langchain_agentrag.index.lock import WriteLock
@@ -75,12 +76,20 @@ class Store:
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         prepare_folder(folder)
-        self.folder, self.exact_limit, self._policy = folder, exact_limit, chroma
+        self.folder, self.exact_limit, self._always = folder, exact_limit, chroma == "always"
         self.catalog = Catalog(folder / "catalog.sqlite")
         self.lock = WriteLock(folder, lock_timeout)
         self.legs = Legs(folder, self.catalog, self.lock)
         self.recovery = Recovery(self.catalog, self.legs)
         self.expiry, self._clock = Expiries(self.catalog), clock or _utc_now
+        self.handover = Handover(
+            self.catalog,
+            self.legs,
+            self.lock,
+            self._recover_if_needed,
+            exact_limit=exact_limit,
+            always=self._always,
+        )
         self._pid, self._closed = os.getpid(), False
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
         try:
@@ -94,6 +103,7 @@ class Store:
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
+        self.handover.stop()
         self._pool.shutdown()
         self.legs.close()
         self.catalog.close()
@@ -135,9 +145,9 @@ class Store:
         """See `Legs.cache`."""
         return self.legs.cache(partition)
 
-    def unseen(self, partition: PartitionRow, rows: Rows) -> Rows:
-        """See `Legs.unseen`."""
-        return self.legs.unseen(partition, rows)
+    def horizon(self, partition: PartitionRow, rows: Rows) -> int:
+        """See `Legs.horizon`."""
+        return self.legs.horizon(partition, rows)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -151,13 +161,15 @@ class Store:
         self.check_open()
         with self.lock.held():
             self._recover_if_needed()
+            if self._always:  # the rows of this batch go after those that wait
+                self.handover.finish({put.document.agent_id for put in batch.puts})
             try:
                 outcome, owners = self._attempt(batch)
             except StoreError as error:
                 # undoing it has rebuilt what was broken: a leg that was damaged from outside is no reason to fail
                 logger.warning("writing a batch once more: %s", error)
                 outcome, owners = self._attempt(batch)
-            self._promote(owners)
+            self.handover.after_write(owners)
             return outcome
 
     def forget(self, owner: str) -> Outcome:
@@ -236,7 +248,7 @@ class Store:
 
     def stats(self, scope: Scope | None) -> StoreStats:
         """Counts over what a scope may see, or over everything for whoever administers the store."""
-        admitted = (part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner))
+        admitted = [part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner)]
         now = self.now()
         partitions = [self.expiry.living(part, now).partition for part in admitted]
         # an agent that sees no document must not learn from the model's name that others have written
@@ -249,6 +261,7 @@ class Store:
             model=(self.catalog.manifest().get("embedding") or {}).get("name") if told else None,
             dimension=self.dimension if told else None,
             bytes_on_disk=0 if scope else bytes_of(self.folder),
+            waiting=sum(map(self.handover.waiting, admitted)),
         )
 
     def ensure_partition(self, owner: str | None) -> PartitionRow:
@@ -276,15 +289,22 @@ class Store:
         reach("journal-written")
         rows = {key: span for key, (_, span) in reserved.items()}
         by_id = {partition.id: partition for partition in partitions.values()}
+        through = {
+            key for key, partition in by_id.items() if self._always and partition.in_chroma
+        } & rows.keys()
         try:
             for key, chunks in fresh.items():
-                self._write_legs(by_id[key], rows[key], chunks)
+                self._write_legs(by_id[key], rows[key], chunks, through=key in through)
             reach("before-commit")
             ids = {owner: partition.id for owner, partition in partitions.items()}
             with self.catalog.transaction() as connection:
                 outcome = commit(connection, batch, ids, rows)
                 entries = [entry for entry, _ in reserved.values()]
                 connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
+                connection.executemany(
+                    "UPDATE partitions SET indexed = ? WHERE id = ?",
+                    [(rows[key].stop - 1, key) for key in through],
+                )
                 for key, tally in outcome.tallies.items():
                     states = ["cleaning", *([] if batch.keep_vectors else ["purging"])] if tally.dead else []
                     connection.executemany(
@@ -295,16 +315,18 @@ class Store:
             self.recovery.recover(purge=False)
             raise
         reach("committed")
-        for key, span in rows.items():
-            self.legs.chroma.note_written(by_id[key].collection or "", span)
+        for key in through:
+            self.legs.chroma.see(by_id[key].collection or "", rows[key].stop - 1)
         if any(tally.dead for tally in outcome.tallies.values()):
             self.recovery.recover(thorough=False, purge=False)
         return outcome
 
-    def _write_legs(self, partition: PartitionRow, rows: range, chunks: list[PreparedChunk]) -> None:
-        """Both legs at once: their native parts release the GIL."""
+    def _write_legs(
+        self, partition: PartitionRow, rows: range, chunks: list[PreparedChunk], *, through: bool
+    ) -> None:
+        """Both legs at once, where Chroma is to hold every row: their native parts release the GIL."""
         vectors = None
-        if partition.in_chroma:
+        if through:
             leg = self.legs.vectors(partition)
             matrix = np.stack([part.vector for part in chunks])
             vectors = self._pool.submit(leg.add, rows, matrix)
@@ -317,24 +339,6 @@ class Store:
         if vectors is not None:
             vectors.result()
         reach("vectors-written")
-
-    def _promote(self, owners: Iterable[str | None]) -> None:
-        for owner in owners:
-            partition = self.catalog.partition(owner)
-            if partition is None or partition.in_chroma or not self._belongs_in_chroma(partition):
-                continue
-            reach("promotion-started")
-            try:
-                self.legs.rebuild_vectors(partition)
-            except (
-                StoreError
-            ) as error:  # the batch is stored; its vectors are scored exactly until this succeeds
-                logger.warning("the vector index is built at the next write: %s", error)
-
-    def _belongs_in_chroma(self, partition: PartitionRow) -> bool:
-        if self._policy == "always":
-            return partition.chunks > 0
-        return partition.chunks > self.exact_limit
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
@@ -360,6 +364,7 @@ class Store:
                 logger.warning("an index could not be rebuilt yet: %s", error)
             if killed:
                 self.recovery.recover()
+        self.handover.after_opening()
 
     def _erase(self, what: str) -> None:
         if not self.recovery.recover(thorough=False):

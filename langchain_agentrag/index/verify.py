@@ -25,7 +25,7 @@ class VerifyReport:
         partitions: Partitions checked.
         documents: Live documents.
         chunks: Live chunks.
-        vectors: Rows checked in Chroma.
+        vectors: Rows checked in Chroma; those that wait to be handed over are not there yet.
         probes: Attempts to see what belongs to another agent; None unless the check was deep.
     """
 
@@ -67,12 +67,12 @@ def verify(store: Store) -> VerifyReport:
             partitions=len(partitions),
             documents=sum(partition.documents for partition in living),
             chunks=sum(partition.chunks for partition in living),
-            vectors=sum(partition.chunks for partition in partitions if partition.in_chroma),
+            vectors=sum(len(store.recovery.held(part)) for part in partitions if part.in_chroma),
         )
 
 
 def repair(store: Store) -> VerifyReport:
-    """Finish interrupted writes, rebuild what differs from the catalog, remove strays; then verify.
+    """Finish interrupted writes, rebuild what differs from the catalog, remove strays, build graphs; then verify.
 
     Needs neither analysis nor embedding: terms and vectors are in the catalog.
     """
@@ -88,6 +88,7 @@ def repair(store: Store) -> VerifyReport:
             if partition.in_chroma and _vector_problems(store, partition):
                 store.legs.rebuild_vectors(partition)
         store.recovery.sweep()
+        store.handover.finish()
         store.catalog.erase_free_space()
         return verify(store)
 
@@ -124,14 +125,14 @@ def _keyword_problems(store: Store, partition: PartitionRow) -> list[str]:
 
 
 def _vector_problems(store: Store, partition: PartitionRow) -> list[str]:
-    who, live = _name(partition), store.recovery.live(partition)
+    who, expected = _name(partition), store.recovery.held(partition)
     try:
         leg = store.legs.raw_vectors(partition)
         leg.probe()
-        held, lost = leg.rows(), leg.unreachable(live)
+        held, lost = leg.rows(), leg.unreachable(expected)
     except StoreError as error:
         return [f"{who}: the vector index cannot be read ({error})"]
-    problems = _difference(f"{who}: the vector index", held, live)
+    problems = _difference(f"{who}: the vector index", held, expected)
     return problems or ([f"{who}: the vector index has lost {lost} vectors"] if lost else [])
 
 

@@ -109,7 +109,7 @@ def vector_rows(
             found += _scan(store, allowed, vector, wanted)
         else:
             try:
-                found += _approximate(store, partition, vector, wanted, plan.fetch, allowed)
+                found += _approximate(store, partition, vector, wanted, plan.fetch, allowed, condition)
             except (
                 StoreLockedError
             ):  # Chroma cannot be opened while somebody writes; this is slower, not worse
@@ -122,17 +122,29 @@ def vector_rows(
 
 
 def _approximate(
-    store: Store, partition: PartitionRow, vector: Vectors, wanted: int, fetch: int, allowed: Rows
+    store: Store,
+    partition: PartitionRow,
+    vector: Vectors,
+    wanted: int,
+    fetch: int,
+    allowed: Rows,
+    condition: Filter | None,
 ) -> list[Scored]:
+    """From the graph what it holds, and an exact scan of the rows after that."""
     leg = store.vectors(partition)
-    unseen = _scan(store, store.unseen(partition, allowed), vector, wanted)
-    while True:
-        kept = _members(leg.nearest(vector, fetch), allowed)
-        if len(kept) + len(unseen) >= min(wanted, len(allowed)):
-            return kept + unseen
+    last = store.horizon(partition, allowed)  # before the graph is asked: what it gets meanwhile is scanned
+    graphed = allowed[: np.searchsorted(allowed, last, side="right")]
+    found: list[Scored] = []
+    if len(graphed) < len(allowed):
+        found = store.cache(partition).nearest(partition, vector, wanted, condition, after=last)
+    while len(graphed):
+        kept = _members(leg.nearest(vector, fetch), graphed)
+        if len(kept) >= min(wanted, len(graphed)):
+            return found + kept
         if fetch >= min(_WIDEST, partition.chunks):
-            return _scan(store, allowed, vector, wanted)
+            return found + _scan(store, graphed, vector, wanted)
         fetch = min(fetch * _WIDER, _WIDEST)
+    return found
 
 
 def _scan(store: Store, rows: Rows, vector: Vectors, wanted: int) -> list[Scored]:

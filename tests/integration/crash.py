@@ -38,6 +38,7 @@ RECOVERY_POINTS = (
     "erased",
 )
 OPEN = {"embeddings": "hash", "chroma": "always", "exact_limit": 0, "lock_timeout": 60.0}
+BEHIND = {**OPEN, "chroma": "auto", "exact_limit": 100}  # vectors reach Chroma after the commit
 
 
 _SYLLABLES = ["ka", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "xe"]
@@ -103,16 +104,18 @@ class Model:
 
 
 def store_often() -> None:
-    """Have Chroma write its HNSW files every 500 rows: what a kill can tear is worth hitting often."""
+    """Have Chroma write its HNSW files every 500 rows, and vectors handed over at any time: worth hitting often."""
+    from langchain_agentrag.index import handover
     from langchain_agentrag.index.vector import HNSW
 
     HNSW["sync_threshold"] = 500
+    handover._SLICE, handover._QUIET, handover._AT_OPENING = 200, 0.0, 0.0
 
 
 # -- the writer -------------------------------------------------------------------------------------------------------
 
 
-def write_without_end(folder: Path, journal: Path, seed: int) -> None:
+def write_without_end(folder: Path, journal: Path, seed: int, *, behind: bool) -> None:
     """Calls in random order until somebody kills the process."""
     from langchain_agentrag import DualIndexer
     from langchain_agentrag.records import SourceDocument
@@ -125,7 +128,7 @@ def write_without_end(folder: Path, journal: Path, seed: int) -> None:
         log.write(json.dumps(entry) + "\n")
         log.flush()
 
-    indexer = DualIndexer(folder, **OPEN)
+    indexer = DualIndexer(folder, **(BEHIND if behind else OPEN))
     store = indexer._store
     # also beyond every version: a version that comes again would look like work already done
     first = max([0, *model.shared, *model.agent, *model.shared.values(), *model.agent.values()]) + 1
@@ -161,12 +164,12 @@ def write_without_end(folder: Path, journal: Path, seed: int) -> None:
         model.apply(call)
 
 
-def open_once(folder: Path) -> None:
+def open_once(folder: Path, *, behind: bool) -> None:
     """Open the store, which finishes what an earlier kill interrupted, and leave."""
     from langchain_agentrag import DualIndexer
 
     store_often()
-    DualIndexer(folder, **OPEN)
+    DualIndexer(folder, **(BEHIND if behind else OPEN))
     os._exit(0)
 
 
@@ -203,9 +206,11 @@ def zygote() -> None:
             logging.disable(logging.CRITICAL)
             try:
                 if order["what"] == "open":
-                    open_once(Path(order["folder"]))
+                    open_once(Path(order["folder"]), behind=order["behind"])
                 else:
-                    write_without_end(Path(order["folder"]), Path(order["journal"]), order["seed"])
+                    write_without_end(
+                        Path(order["folder"]), Path(order["journal"]), order["seed"], behind=order["behind"]
+                    )
             except BaseException as error:
                 print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
             os._exit(1)
@@ -222,10 +227,11 @@ def judge(folder: Path, model: Model, rng: random.Random) -> Model:
     from langchain_agentrag import DualIndexer
 
     store_often()
-    with DualIndexer(folder, **OPEN) as indexer:
+    with DualIndexer(folder, **rng.choice([OPEN, BEHIND])) as indexer:
         report = indexer.verify()
         assert report.ok, report.problems
-        assert not indexer._store.catalog.journal()
+        with indexer._store.lock.held():
+            assert not indexer._store.catalog.journal()
         settled = Model(*(_settled(indexer, model, owner) for owner in (None, AGENT)))
         for owner in (None, AGENT):
             _find(indexer, owner, settled, rng)
@@ -379,6 +385,7 @@ class Killer:
             "seed": self.rng.randrange(1 << 30),
             "fault": fault,
             "what": what,
+            "behind": fault.startswith("hand") or self.rng.random() < 1 / 2,
         }
         self._zygote.stdin.write(json.dumps(order) + "\n")
         self._zygote.stdin.flush()

@@ -10,6 +10,7 @@ from unittest.mock import patch
 Fault = Callable[[], AbstractContextManager[Any]]
 FAULTS: dict[str, tuple[Fault, dict[str, Any]]] = {}
 ON_CHROMA = {"chroma": "always", "exact_limit": 0}
+BEHIND = {"chroma": "auto", "exact_limit": 1}  # some rows in the graph, some waiting
 
 
 def fault(title: str, **options: Any) -> Callable[[Callable[[], Any]], Callable[[], Any]]:

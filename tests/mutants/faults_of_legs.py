@@ -17,7 +17,7 @@ from langchain_agentrag.metadata import decode
 from langchain_agentrag.records import Hits
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search import candidates, searcher
-from tests.mutants.faults import ON_CHROMA, around, fault
+from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
 # -- one leg without the other ----------------------------------------------------------------------------------------
 
@@ -35,11 +35,31 @@ def _() -> Any:
 @fault("the filter is applied after the limit, over HNSW", **ON_CHROMA)
 def _() -> Any:
     def short(
-        original: Any, store: Any, partition: Any, vector_: Any, wanted: int, fetch: int, allowed: Any
+        original: Any,
+        store: Any,
+        partition: Any,
+        vector_: Any,
+        wanted: int,
+        fetch: int,
+        allowed: Any,
+        *_: Any,
     ) -> Any:
         return candidates._members(store.vectors(partition).nearest(vector_, 1), allowed)
 
     return around(candidates, "_approximate", short)
+
+
+@fault("what waits for the graph is not scanned", **BEHIND)
+def _() -> Any:
+    def blind(original: Any, *given: Any, after: int = -1) -> Any:
+        return [] if after >= 0 else original(*given)
+
+    return around(exact.PartitionCache, "nearest", blind)
+
+
+@fault("a slice counts as handed over although Chroma never got it", **BEHIND)
+def _() -> Any:
+    return around(vector.ChromaVectors, "add", lambda original, leg, *_: None)
 
 
 @fault("OR drops a branch in the column masks")

@@ -219,6 +219,12 @@ class AgentsOnChroma(Agents):
     options = MappingProxyType({"exact_limit": 0, "chroma": "always"})
 
 
+class AgentsBehind(Agents):
+    """The same with vectors that reach HNSW some time after their commit: part of a partition waits at any moment."""
+
+    options = MappingProxyType({"exact_limit": 1, "chroma": "auto"})
+
+
 def profile(*, short: tuple[int, int], long: tuple[int, int]) -> settings:
     examples, steps = long if PROOF else short
     return settings(
@@ -236,6 +242,9 @@ TestAgents = Agents.TestCase
 TestAgents.settings = profile(short=(20, 20), long=(400, 50))
 TestAgentsOnChroma = AgentsOnChroma.TestCase
 TestAgentsOnChroma.settings = profile(short=(4, 12), long=(40, 30))
+TestAgentsBehind = AgentsBehind.TestCase
+TestAgentsBehind.settings = profile(short=(4, 12), long=(40, 30))
 if PROOF:
     TestAgents = pytest.mark.timeout(7200)(TestAgents)
     TestAgentsOnChroma = pytest.mark.timeout(7200)(TestAgentsOnChroma)
+    TestAgentsBehind = pytest.mark.timeout(7200)(TestAgentsBehind)
