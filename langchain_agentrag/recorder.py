@@ -28,7 +28,7 @@ KINDS = ("dialogue", "tool_call")
 
 _REMEMBERED = 20_000  # turns known to be recorded, so that the table need not be asked
 _PROBLEMS = 20
-_ECHO = 0.5  # share of a result that may repeat what was shown; above, the tool has recalled, not told anything new
+_ECHO = 0.3  # share of a result that may repeat what was shown; above, the tool has recalled, and the rest is labels
 _LEFT_OUT = "\n[… {:,} of {:,} characters left out / 中间略去 …]\n"
 
 
@@ -72,6 +72,7 @@ class MemoryRecorder:
         self._guard = threading.RLock()
         self._seen: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._owed: dict[str, list[SourceDocument]] = defaultdict(list)
+        self._asked: dict[str, list[SourceDocument]] = defaultdict(list)
         self._problems: deque[str] = deque(maxlen=_PROBLEMS)
 
     def __repr__(self) -> str:
@@ -82,21 +83,34 @@ class MemoryRecorder:
         """What went wrong lately, oldest first; empty when all is well."""
         return tuple(self._problems)
 
-    def record(self, agent_id: str | None, entries: Iterable[Entry], *, recalled: bool = False) -> int:
+    def record(
+        self, agent_id: str | None, entries: Iterable[Entry], *, recalled: bool = False, asks: bool = False
+    ) -> int:
         """Keep entries of an agent; how many are new or have changed. A turn that is known already is left as it is.
 
         Args:
             agent_id: Whose they are.
             entries: Turns and tool calls; those without a position follow in this order.
             recalled: Whether the tool calls are of a retrieval tool.
+            asks: Whether this is what the agent is about to answer. It is in the table at once, and can be found after
+                `answered`: a search for the answer would find nothing as near as the question itself.
         """
         try:
             agent = _one_agent(agent_id)
             with self._guard:
-                return self._record(agent, list(entries), recalled=recalled)
+                self._release(agent, asks=asks)
+                return self._record(agent, list(entries), recalled=recalled, asks=asks)
         except Exception as error:  # noqa: BLE001  whatever it is, the agent goes on
             self._fail(error)
             return 0
+
+    def answered(self, agent_id: str | None) -> None:
+        """The agent has answered: what it was asked can be found from now on."""
+        try:
+            with self._guard:
+                self._release(_one_agent(agent_id), asks=True)
+        except Exception as error:  # noqa: BLE001  whatever it is, the agent goes on
+            self._fail(error)
 
     def note(self, error: Exception) -> None:
         """Note that something could not be recorded, for a reason that lies with the caller."""
@@ -120,26 +134,36 @@ class MemoryRecorder:
             self._indexer.delete(filter=where, session=session, before=before, agent_id=agent)
             self._seen.clear()
             self._owed.pop(agent, None)
+            self._asked.pop(agent, None)
         return deleted
 
     # -- recording ----------------------------------------------------------------------------------------------------
 
-    def _record(self, agent: str, entries: Sequence[Entry], *, recalled: bool) -> int:
+    def _record(self, agent: str, entries: Sequence[Entry], *, recalled: bool, asks: bool) -> int:
         fresh = self._fresh(agent, entries)
         shown = self._indexer.shown(agent) if fresh else []
         kept = [made for entry in fresh if (made := self._prepared(entry, shown, recalled=recalled))]
         written = self.table.append(agent, kept)
         documents = [self.table.document(agent, entry) for entry in written]
-        self._owed[agent] += [document for document in documents if document is not None]
+        (self._asked if asks else self._owed)[agent] += [found for found in documents if found is not None]
         for entry in fresh:
             if isinstance(entry, Turn):
                 self._seen[agent, entry.session, entry.entry_id] = None
         while len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
+        self._index(agent)
+        return len(written)
+
+    def _release(self, agent: str, *, asks: bool) -> None:
+        """Index what was asked before, when something else is asked or it has been answered."""
+        if asks and self._asked.get(agent):
+            self._owed[agent] += self._asked.pop(agent)
+            self._index(agent)
+
+    def _index(self, agent: str) -> None:
         if self._owed[agent]:
             self._indexer.index_documents(self._owed[agent], agent)
         del self._owed[agent]
-        return len(written)
 
     def _fresh(self, agent: str, entries: Sequence[Entry]) -> list[Entry]:
         """Entries but for turns that were recorded before, by this process or another."""
@@ -177,8 +201,8 @@ class MemoryRecorder:
         if recalled or share_repeated(result, shown) >= _ECHO:
             if not self._searches:
                 return None
-            result, call = "", replace(call, result=None, parts=(), extra={**call.extra, "recalled": True})
-        clean = None if call.result is None else self._clean(result)
+            call = replace(call, result=None, parts=(), extra={**call.extra, "recalled": True})
+        clean = None if call.result is None else self._clean(without_repeated(result, shown))
         return replace(call, result=clean, arguments=self._clean_value(call.arguments))
 
     def _clean(self, text: str) -> str:

@@ -8,7 +8,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from langchain_agentrag.cli import evaluation, render
+from langchain_agentrag.cli import evaluation, memory, render
 from langchain_agentrag.cli.documents import hits_document, plain
 from langchain_agentrag.cli.loading import named_reranker
 from langchain_agentrag.cli.session import (
@@ -323,4 +323,5 @@ def _say_sound(report: "VerifyReport", *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+app.command("memory")(guarded(memory.memory))
 app.command("eval")(guarded(evaluation.evaluate))

@@ -1,4 +1,4 @@
-"""LlamaIndex faces of a store: retriever, vector store, query engine, tool, memory block, readers, splitter.
+"""LlamaIndex faces of a store: retriever, vector store, query engine, tool, memories, readers, splitter.
 
 Each of them converts, calls the engine and converts back. Without an agent they see shared documents only. They need
 the extra `llama-index` (llama-index-core), which is loaded when a name is first used.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.llama_index.memory import HybridMemoryBlock
     from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
     from langchain_agentrag.llama_index.readers import ConnectorReader
+    from langchain_agentrag.llama_index.recorder import RecordingMemory
     from langchain_agentrag.llama_index.retriever import HybridRetriever
     from langchain_agentrag.llama_index.splitter import chinese_sentence_splitter
     from langchain_agentrag.llama_index.tool import as_query_engine_tool
@@ -30,6 +31,7 @@ _HOMES = {
     "HybridMemoryBlock": "memory",
     "HybridRetriever": "retriever",
     "HybridVectorStore": "vectorstore",
+    "RecordingMemory": "recorder",
     "StoreEmbedding": "embedding",
     "as_query_engine_tool": "tool",
     "chinese_sentence_splitter": "splitter",
@@ -44,6 +46,7 @@ __all__ = [
     "HybridMemoryBlock",
     "HybridRetriever",
     "HybridVectorStore",
+    "RecordingMemory",
     "StoreEmbedding",
     "as_query_engine_tool",
     "chinese_sentence_splitter",

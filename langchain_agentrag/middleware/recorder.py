@@ -35,7 +35,8 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         recorder = MemoryRecorderMiddleware(indexer, "sqlite:///memory.db", agent_id="lina")
         create_agent(model, tools, middleware=[recorder])
 
-    What is kept goes to the package's memory table and is indexed at once, as private documents of one agent:
+    What is kept goes to the package's memory table and is indexed at once (a question when it has been answered, or it
+    would be found first by the search for its answer), as private documents of one agent:
     `type` "dialogue" or "tool_call", with role, session (the thread of the run), time, tool, arguments, outcome,
     duration and call_id. Nothing is kept twice when a run is resumed, retried or streamed.
 
@@ -94,11 +95,11 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Record what the user says."""
-        self._keep(self._asked(state))
+        self._keep(self._asked(state), asks=True)
 
     async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """`before_agent` without blocking the event loop."""
-        await self._akeep(self._asked(state))
+        await self._akeep(self._asked(state), asks=True)
 
     def after_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Record what the model says; its tool calls are recorded when they are done."""
@@ -107,6 +108,14 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     async def aafter_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """`after_model` without blocking the event loop."""
         await self._akeep(self._answered(state))
+
+    def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """Let the question be found, now that it is answered."""
+        self._settle()
+
+    async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """`after_agent` without blocking the event loop."""
+        await asyncio.to_thread(self._settle)
 
     def _asked(self, state: Mapping[str, Any]) -> list[Entry]:
         """What users said since the agent last spoke, without summaries that pose as theirs."""
@@ -156,19 +165,25 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
-    def _keep(self, entries: Sequence[Entry], *, recalled: bool = False) -> None:
-        if not entries:
-            return
+    def _keep(self, entries: Sequence[Entry], *, recalled: bool = False, asks: bool = False) -> None:
+        if entries and (agent := self._whose()) is not None:
+            self.recorder.record(agent, entries, recalled=recalled, asks=asks)
+
+    async def _akeep(self, entries: Sequence[Entry], *, recalled: bool = False, asks: bool = False) -> None:
+        if entries:
+            await asyncio.to_thread(self._keep, entries, recalled=recalled, asks=asks)
+
+    def _settle(self) -> None:
+        if (agent := self._whose()) is not None:
+            self.recorder.answered(agent)
+
+    def _whose(self) -> str | None:
+        """The agent of the run, or None when nothing can be kept for want of one."""
         try:
-            agent = caller(self._agent, self._key, "error")
+            return caller(self._agent, self._key, "error")
         except ScopeError as error:
             self.recorder.note(error)
-            return
-        self.recorder.record(agent, entries, recalled=recalled)
-
-    async def _akeep(self, entries: Sequence[Entry], *, recalled: bool = False) -> None:
-        if entries:
-            await asyncio.to_thread(self._keep, entries, recalled=recalled)
+            return None
 
 
 class _Watch:

@@ -291,6 +291,25 @@ def test_the_tools_of_the_package_are_never_kept(indexer, table):
     assert [getattr(entry, "tool", None) for entry in table.read("lina")] == [None, None]
 
 
+def test_a_question_is_not_what_the_search_for_its_answer_finds(indexer, table):
+    tools = AgentRAGToolkit(indexer=indexer, agent_id="lina").get_tools()
+    recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina")
+    steps = [calls("stock", part="QX-8"), calls("search", 2, query="E1102 怎么修"), AIMessage("ok")]
+    result = run(recorder, steps, "E1102 怎么修", tools=[stock, *tools])
+    found = result["messages"][-2].artifact
+    assert [record["text"] for record in found] == ['stock(part="QX-8")\n→ QX-8: 14 件，柜 B2'] or found == []
+    assert "E1102 怎么修" in texts(indexer)
+
+
+def test_a_question_whose_run_failed_is_found_after_the_next_one(indexer, table):
+    recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina")
+    with pytest.raises(ValueError, match="warehouse"):
+        run(recorder, [calls("broken", part="QX-8")], "first E1102", tools=[broken])
+    assert table.read("lina")[0].text == "first E1102"
+    run(recorder, [AIMessage("ok")], "second", config={"configurable": {"thread_id": "t-2"}})
+    assert "first E1102" in texts(indexer)
+
+
 def test_tools_that_are_named_are_not_kept(indexer, table):
     recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina", retrieval_tools=["stock"])
     run(recorder, CONVERSATION)

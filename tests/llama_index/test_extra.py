@@ -16,6 +16,7 @@ NAMES = [
     "HybridMemoryBlock",
     "HybridRetriever",
     "HybridVectorStore",
+    "RecordingMemory",
     "StoreEmbedding",
     "as_query_engine_tool",
     "chinese_sentence_splitter",
