@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from langchain_agentrag.connectors.memory import MemoryTable, ToolCall, Turn
 from langchain_agentrag.errors import ConnectorError, ScopeError, UsageError
@@ -33,9 +34,17 @@ ALIKE = [
 ]
 
 
-@pytest.fixture
-def table(tmp_path):
-    return MemoryTable(f"sqlite:///{tmp_path}/memory.db")
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def table(request, tmp_path):
+    """A table in each database; MariaDB's collation takes `a`, `A` and `a ` for one."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/memory.db"
+    else:
+        url = request.getfixturevalue("postgres_url" if request.param == "postgresql" else "mariadb_url")
+    with MemoryTable(url, table=f"memory_{uuid.uuid4().hex[:8]}") as made:
+        yield made
+        with made.engine.begin() as connection:
+            connection.execute(text(f"drop table if exists {made.table_name}"))
 
 
 def said(number: int, text: str = "你好", **more) -> Turn:

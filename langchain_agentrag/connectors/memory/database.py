@@ -12,6 +12,7 @@ from langchain_agentrag.errors import ConnectorError, MissingExtraError, UsageEr
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
+    from sqlalchemy.exc import DBAPIError
 
 _SYNCHRONOUS: Final = {
     "sqlite+aiosqlite": "sqlite",
@@ -30,6 +31,7 @@ _DRIVERS: Final = {
     "mariadb": ("pymysql", "MySQLdb"),
 }
 """For a URL without a driver: the first of these that is installed."""
+_CONFLICTS: Final = frozenset({"40001", "40P01", 1205, 1213})  # deadlocks of PostgreSQL and MariaDB
 _IN_MEMORY: Final = (None, "", ":memory:")  # names of a SQLite database that lives as long as its connection
 _DRIVER_NAMES: Final = {"MySQLdb": "mysqldb"}
 
@@ -91,24 +93,30 @@ def shown(url: URL) -> str:
 
 @contextmanager
 def reported(engine: Engine, attempt: str) -> Iterator[None]:
-    """Errors of the database as ConnectorError; those of a broken constraint pass.
+    """Errors of the database as ConnectorError.
 
     Args:
         engine: The database.
         attempt: What is tried, as in "read the table 'x'".
     """
-    from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except IntegrityError:
-        raise
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         raise ConnectorError(
             f"Cannot {attempt} of {shown(engine.url)}: {reason}. Check that the database runs, and that its user may "
             "do that."
         ) from error
+
+
+def met_a_writer(error: DBAPIError) -> bool:
+    """Whether a transaction failed because another one wrote the same rows, and can be tried again."""
+    from sqlalchemy.exc import IntegrityError
+
+    code = getattr(error.orig, "sqlstate", None) or next(iter(getattr(error.orig, "args", ())), None)
+    return isinstance(error, IntegrityError) or code in _CONFLICTS
 
 
 def identity(engine: Engine) -> str:

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.connectors.memory.database import identity, open_engine, reported, shown
+from langchain_agentrag.connectors.memory.database import identity, met_a_writer, open_engine, reported, shown
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, as_document
 from langchain_agentrag.errors import ConnectorError, ScopeError, UsageError
 from langchain_agentrag.scope import check_agent_id
@@ -30,6 +30,7 @@ DEFAULT_TABLE: Final = "agentrag_memory"
 SOURCE: Final = "memory"
 """First part of the ids of documents made of rows, so that recorder and connector name one entry alike."""
 _AT_ONCE: Final = 200  # keys looked up, or rows read, in one statement
+_ATTEMPTS: Final = 9  # to write what another process writes at the same time
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -102,18 +103,21 @@ class MemoryTable:
             InvalidDocumentError: an entry holds a value that cannot be stored.
             ConnectorError: the database cannot be reached or refuses.
         """
-        from sqlalchemy.exc import IntegrityError
+        from sqlalchemy.exc import DBAPIError
 
         agent = _one_agent(agent_id)
         given = list({(entry.session, entry.entry_id): entry for entry in entries}.values())
         if not given:
             return []
         self._make()
-        try:
+        with self._errors("write to"):
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self._write(agent, given)
+                except DBAPIError as error:
+                    if not met_a_writer(error):
+                        raise
             return self._write(agent, given)
-        except IntegrityError:  # another process was first with one of them
-            with self._errors("write to"):
-                return self._write(agent, given)
 
     def known(self, agent_id: str, session: str, entry_ids: Iterable[str]) -> set[str]:
         """Those of the entries of one session of an agent that are in the table.
@@ -160,7 +164,7 @@ class MemoryTable:
 
     def _write(self, agent: str, entries: Sequence[Entry]) -> list[Entry]:
         table, written = self._table, []
-        with self._errors("write to"), self.engine.begin() as connection:
+        with self.engine.begin() as connection:
             stored = self._stored(connection, [_digest(agent, e.session, e.entry_id) for e in entries])
             following: dict[str, int] = {}
             for entry in entries:

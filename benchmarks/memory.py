@@ -1,0 +1,151 @@
+"""Recall of agents' memories, all conversations in one store, each of them one agent's: Recall@10 per collection.
+
+    python benchmarks/memory.py DATA [--embeddings hash|local] [--queries N] [--collections a,b]
+
+DATA holds folders with corpus.jsonl and queries.jsonl whose metadata names an `agent_id`, and qrels.tsv where there
+are judgements. The conversations are written into a memory table and read by `AgentMemoryConnector`. Every question is
+asked by its own agent, by another one and by nobody; a hit that is not the asker's ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+from ir_measures import R
+
+from langchain_agentrag import AgentMemoryConnector, DualIndexer
+from langchain_agentrag.connectors.memory import MemoryTable, Turn
+from langchain_agentrag.moments import moment
+
+COLLECTIONS = ("locomo_en_memory", "madial_zh_en_memory", "memorybank_zh_en")
+RECALL = R @ 10
+MODES = ("keyword", "hybrid")
+
+
+def lines(path: Path, most: int = 0) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return found[: most or None]
+
+
+def turn(entry: dict[str, Any], collection: str) -> Turn:
+    """One line of a corpus as a turn of its conversation."""
+    told = entry["metadata"]
+    speaker = told.get("speaker")
+    return Turn(
+        session=f"{collection}/{told.get('session', told['timestamp'][:10])}",
+        entry_id=entry["_id"],
+        role=speaker if speaker in {"user", "assistant"} else "user",
+        text=entry["text"],
+        time=moment(told["timestamp"]),
+        speaker=speaker,
+        parts=("image",) if told.get("image_caption") else (),
+    )
+
+
+def fill(table: MemoryTable, folder: Path, agents: set[str] | None = None) -> set[str]:
+    """Write a collection into the table; the agents that are now there."""
+    of: dict[str, list[Turn]] = defaultdict(list)
+    for entry in lines(folder / "corpus.jsonl"):
+        agent = entry["metadata"]["agent_id"]
+        if agents is None or agent in agents:
+            of[agent].append(turn(entry, folder.name))
+    for agent, turns in of.items():
+        table.append(agent, turns)
+    return set(of)
+
+
+def read_qrels(path: Path) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines()[1:]:
+            query, document, score = line.split("\t")
+            found[query][document] = int(score)
+    return found
+
+
+def ask(indexer: DualIndexer, query: str, asker: str | None, mode: str) -> dict[str, float]:
+    """Entry → score of the ten best turns.
+
+    Raises:
+        SystemExit: one of them belongs to somebody else.
+    """
+    best: dict[str, float] = {}
+    for hit in indexer.search(query, k=20, agent_id=asker, mode=mode):
+        if asker is None or hit.agent_id != asker:
+            raise SystemExit(f"LEAK: {asker!r} was shown a memory of {hit.agent_id!r}")
+        best[hit.metadata["entry"]] = max(best.get(hit.metadata["entry"], 0.0), hit.score)
+    return dict(sorted(best.items(), key=lambda item: -item[1])[:10])
+
+
+def run(
+    indexer: DualIndexer, queries: list[dict[str, Any]], agents: list[str], mode: str
+) -> dict[str, dict[str, float]]:
+    """Answers to the agents' own questions; every question is also asked by another agent and by nobody."""
+    answers = {}
+    for number, query in enumerate(queries):
+        owner = query["metadata"]["agent_id"]
+        answers[query["_id"]] = ask(indexer, query["text"], owner, mode)
+        others = [agent for agent in agents if agent != owner]
+        for stranger in (others[number % len(others)], f"{owner} ", owner.upper(), None):
+            if stranger != owner:
+                ask(indexer, query["text"], stranger, mode)
+    return answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--collections", default=",".join(COLLECTIONS))
+    parser.add_argument("--embeddings", default="hash")
+    parser.add_argument("--queries", type=int, default=0, help="first N questions of each collection only")
+    options = parser.parse_args()
+    folders = [options.data / name for name in options.collections.split(",")]
+    with (
+        tempfile.TemporaryDirectory() as place,
+        DualIndexer(Path(place) / "store", options.embeddings) as indexer,
+    ):
+        table = MemoryTable(f"sqlite:///{place}/memory.db")
+        agents = sorted(set().union(*(fill(table, folder) for folder in folders)))
+        started = time.perf_counter()
+        report = indexer.sync(AgentMemoryConnector(table, agent_id=lambda session: session.agent_id))
+        seconds = time.perf_counter() - started
+        print(
+            f"{report.added} turns of {len(agents)} agents in one store, indexed in {seconds:.1f} s", end="; "
+        )
+        print(f"{len(report.failed)} failed")
+        started = time.perf_counter()
+        again = indexer.sync(AgentMemoryConnector(table, agent_id=lambda session: session.agent_id))
+        print(
+            f"read again in {time.perf_counter() - started:.2f} s: {again.unchanged} unchanged, {again.added} added"
+        )
+        print(
+            f"\n| collection | questions | {' | '.join(f'{mode} {RECALL}' for mode in MODES)} | hits of others |"
+        )
+        print(f"|---|---|{'---|' * len(MODES)}---|")
+        for folder in folders:
+            queries, qrels = (
+                lines(folder / "queries.jsonl", options.queries),
+                read_qrels(folder / "qrels.tsv"),
+            )
+            cells = []
+            for mode in MODES:
+                answers = run(indexer, queries, agents, mode)
+                known = {query: qrels[query] for query in answers if query in qrels}
+                cells.append(
+                    f"{ir_measures.calc_aggregate([RECALL], known, answers)[RECALL]:.3f}"
+                    if known
+                    else "no judgements"
+                )
+            print(f"| {folder.name} | {len(queries)} | {' | '.join(cells)} | 0 |")
+        table.close()
+
+
+if __name__ == "__main__":
+    main()
