@@ -93,15 +93,13 @@ class BaseConnector(ABC):
                 _log.log(logging.INFO if item.skipped else logging.WARNING, "%s: %s", item.key, item.reason)
                 continue
             try:
-                documents = list(item.load())
+                for document in item.load():
+                    metadata = dict(document.metadata) | {"doc_id": document.doc_id}
+                    if document.agent_id is not None:
+                        metadata["agent_id"] = document.agent_id
+                    yield Document(id=document.doc_id, page_content=document.text, metadata=metadata)
             except Exception as error:  # noqa: BLE001  one bad item must not end the run
                 _log.warning("%s was not loaded: %s", item.key, error)
-                continue
-            for document in documents:
-                metadata = dict(document.metadata) | {"doc_id": document.doc_id}
-                if document.agent_id is not None:
-                    metadata["agent_id"] = document.agent_id
-                yield Document(id=document.doc_id, page_content=document.text, metadata=metadata)
 
     def load(self) -> list[Document]:
         """LangChain documents of all items."""

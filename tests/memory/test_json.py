@@ -103,6 +103,11 @@ def test_every_form_of_a_log_is_read(tmp_path, form):
     assert told(read(lines(tmp_path / "log.jsonl", *LOGS[form]))) == TOLD
 
 
+def test_an_empty_log_holds_nothing_yet_and_any_name_will_do_for_a_full_one(tmp_path):
+    assert read(lines(tmp_path / "log.jsonl")) == []
+    assert told(read(lines(tmp_path / "chat.log", *OPENAI))) == TOLD
+
+
 def test_times_and_sessions_of_lines_are_kept(tmp_path):
     path = lines(
         tmp_path / "log.jsonl",

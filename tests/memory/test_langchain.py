@@ -190,6 +190,27 @@ def client(redis_url):
         made.flushdb()
 
 
+def json_server(url):
+    """langchain-redis needs RedisJSON, which servers of a distribution lack: strings of a real one stand for its documents."""
+    import redis
+
+    class Commands:
+        def __init__(self, client):
+            self.client = client
+
+        def get(self, key):
+            return json.loads(self.client.get(key))
+
+    class WithJson(redis.Redis):
+        def type(self, name):
+            return b"ReJSON-RL"
+
+        def json(self):
+            return Commands(self)
+
+    return WithJson.from_url(url)
+
+
 class TestRedis:
     def test_what_the_library_wrote_is_read_oldest_first(self, redis_url, client):
         RedisChatMessageHistory("会话:1", url=redis_url).add_messages(MESSAGES)
@@ -230,6 +251,31 @@ class TestRedis:
         client.rpush("message_store:s", "{broken")
         report = indexer.sync(AgentMemoryConnector(client, agent_id="a"))
         assert (report.added, len(report.failed)) == (3, 1)
+
+    def test_documents_of_langchain_redis_are_read_in_the_order_of_their_times(self, redis_url, client):
+        server = json_server(redis_url)
+        for number, message in enumerate(reversed(MESSAGES)):
+            data = {
+                "content": message.content,
+                "additional_kwargs": message.additional_kwargs,
+                "type": message.type,
+            }
+            if message.type == "ai" and message.tool_calls:
+                call = {
+                    "id": "c1",
+                    "function": {"name": "search_orders", "arguments": json.dumps(CALL["args"])},
+                }
+                data["additional_kwargs"] = {"tool_calls": [call]}
+            if message.type == "tool":
+                data |= {"tool_call_id": message.tool_call_id, "status": message.status}
+            stored = {"type": message.type, "message_id": f"{number}", "data": data, "session_id": "会话:1"}
+            server.set(f"chat:会话:1:{number:026}", json.dumps(stored | {"timestamp": 1714536000.5 - number}))
+        server.set("other:1", json.dumps({"type": "human", "data": {}, "session_id": "x"}))
+        documents = read(server)
+        server.close()
+        assert told(documents) == TOLD
+        assert {document.metadata["session"] for document in documents} == {"会话:1"}
+        assert documents[-1].metadata["time"] == datetime(2024, 5, 1, 4, 0, 0, 500_000, tzinfo=UTC)
 
     def test_a_server_that_does_not_answer_deletes_nothing(self, redis_url, client, indexer):
         from langchain_agentrag.errors import ConnectorError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import ExitStack
 from typing import Annotated, TypedDict
@@ -14,6 +15,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.store.memory import InMemoryStore
@@ -22,6 +24,7 @@ from langgraph.store.sqlite import SqliteStore
 from sqlalchemy import create_engine, make_url, text
 
 from langchain_agentrag import AgentMemoryConnector, DualIndexer
+from langchain_agentrag.errors import ConnectorError, UsageError
 from tests.integration.langchain_scripts import ScriptedModel, calls
 from tests.memory.conftest import read, told
 
@@ -379,6 +382,18 @@ def test_reading_a_store_does_not_lengthen_the_life_of_its_items(tmp_path):
         assert read(f"sqlite:///{tmp_path}/store.db") == []
 
 
+async def test_an_asynchronous_saver_is_read_from_another_thread_or_by_its_url(tmp_path):
+    async with AsyncSqliteSaver.from_conn_string(f"{tmp_path}/checkpoints.db") as made:
+        steps = [calls("lookup", 0, order="A-1042"), AIMessage("已经发货了")]
+        agent = create_agent(ScriptedModel(steps=steps), [lookup], checkpointer=made)
+        question = {"messages": [{"role": "user", "content": "A-1042 到哪儿了？"}]}
+        await agent.ainvoke(question, {"configurable": {"thread_id": "t"}})
+        assert told(await asyncio.to_thread(read, made, name="memory")) == TOLD[:3]
+        assert told(read(tmp_path / "checkpoints.db")) == TOLD[:3]
+        with pytest.raises(ConnectorError, match="another thread"):
+            read(made, name="memory")
+
+
 def test_reading_a_database_changes_nothing_of_it(tmp_path):
     path = tmp_path / "checkpoints.db"
     connection = sqlite3.connect(path, check_same_thread=False)
@@ -391,8 +406,6 @@ def test_reading_a_database_changes_nothing_of_it(tmp_path):
 
 
 def test_checkpoints_and_store_in_one_database_must_be_told_apart(tmp_path):
-    from langchain_agentrag.errors import UsageError
-
     path = tmp_path / "both.db"
     connection = sqlite3.connect(path, check_same_thread=False)
     run(SqliteSaver(connection))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from langchain_agentrag.connectors.memory.turns import Entry
 
 KIND: Final = "json"
-_SUFFIXES: Final = (".json", ".jsonl", ".ndjson")
+_LINES: Final = (".jsonl", ".ndjson")
+_SUFFIXES: Final = (".json", *_LINES)
 _WRAPPINGS: Final = ("chat_store", "value", "state", "state_data", "_data", "memory")
 """What a dumped chat store may sit in: a buffer, a component, the context of a workflow."""
 
@@ -155,15 +156,15 @@ def _load(session: str, messages: list[Any], reading: Reading, problems: list[st
 
 def _is_lines(path: Path) -> bool:
     """Whether a file holds one JSON object per line rather than one document."""
+    if path.suffix.lower() in _LINES:
+        return True
     with path.open("rb") as file:
         told = [line for line in (file.readline(), file.readline()) if line.strip()]
     try:
         first = json.loads(told[0].decode("utf-8-sig")) if told else None
     except (ValueError, RecursionError):
-        return path.suffix.lower() != ".json"
-    if not isinstance(first, dict):
         return False
-    return len(told) > 1 or looks_like_message(first) or is_record(first) or path.suffix.lower() != ".json"
+    return isinstance(first, dict) and (len(told) > 1 or looks_like_message(first) or is_record(first))
 
 
 def _histories(content: object, name: str) -> list[tuple[str, list[Any]]] | None:
