@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,16 @@ from langchain_agentrag.fusion import (
     calibrate_cosine,
     check_weights,
     fuse,
+    recency_lift,
     telling_words,
 )
 from langchain_agentrag.index.batch import embedding_text
 from langchain_agentrag.index.exact import cosines
 from langchain_agentrag.metadata import normalise
 from langchain_agentrag.records import Chunk, Explanation, Hit, LegEvidence
+
+Window = tuple[datetime | None, datetime | None]
+"""From a moment on, before another one."""
 
 
 class MemoryKeywords:
@@ -195,6 +200,12 @@ class ReferenceStore:
             for chunk, vector in zip(chunks, vectors, strict=True)
         ]
 
+    def expire(self, now: datetime) -> None:
+        """What has expired is not there any more."""
+        for address, document in list(self._documents.items()):
+            if (until := document.metadata.get("expires_at")) is not None and until <= now:
+                self.remove(*address)
+
     def _chunks(self, document: SourceDocument) -> list[Chunk]:
         told = [chunk for chunk in chunk_document(document, self._chunking) if not says_nothing(chunk.text)]
         return [replace(chunk, chunk_id=place) for place, chunk in enumerate(told)]
@@ -221,9 +232,11 @@ class ReferenceStore:
     def owned(self, owner: str | None) -> list[SourceDocument]:
         return [document for (held, _), document in self._documents.items() if held == owner]
 
-    def matching(self, owner: str | None, where: object) -> list[str]:
-        """Ids of an owner's documents that a filter keeps."""
-        return [doc.doc_id for doc in self.owned(owner) if match(where, filter_view(doc))]
+    def matching(self, owner: str | None, where: object, window: Window = (None, None)) -> list[str]:
+        """Ids of an owner's documents that a filter and a stretch of time keep."""
+        return [
+            doc.doc_id for doc in self.owned(owner) if match(where, filter_view(doc)) and inside(window, doc)
+        ]
 
     def read(self, agent: str | None, doc_id: str) -> SourceDocument | None:
         """The agent's own document of that id, else the shared one."""
@@ -243,12 +256,19 @@ class ReferenceStore:
         mode: str,
         fusion: str,
         weights: tuple[float, float] | None,
+        window: Window = (None, None),
+        recency: timedelta | None = None,
+        now: datetime | None = None,
     ) -> list[Hit]:
         share = None if weights is None and fusion == "adaptive" else check_weights(weights or (0.5, 0.5))
         if says_nothing(query):
             return []
         visible = [row for doc in self.visible(agent) for row in self._rows[doc.agent_id, doc.doc_id]]
-        kept = [row for row in visible if match(where, filter_view(row.document, row.chunk))]
+        kept = [
+            row
+            for row in visible
+            if match(where, filter_view(row.document, row.chunk)) and inside(window, row.document)
+        ]
         asked = share or (1.0, 1.0)
         if mode != "hybrid":
             asked = (1.0, 0.0) if mode == "vector" else (0.0, 1.0)
@@ -260,6 +280,12 @@ class ReferenceStore:
             fused = (near if mode == "vector" else words).score
         else:
             fused = fuse(fusion, [near.ranking(), words.ranking()], share)  # type: ignore[arg-type]
+        lifts = dict.fromkeys(fused, 0.0)
+        for place in fused:
+            said = said_at(kept[place].document)
+            if recency is not None and now is not None and said is not None:
+                lifts[place] = recency_lift(fused[place], now - said, recency)
+        fused = {place: min(1.0, score + lifts[place]) for place, score in fused.items()}
         best = sorted(fused, key=lambda place: (-fused[place], -near.raw.get(place, -1.0), place))[:k]
         return [
             self._hit(
@@ -271,6 +297,7 @@ class ReferenceStore:
                 fusion if mode == "hybrid" else mode,
                 share,
                 words.terms.get(place, ()),
+                lifts[place],
             )
             for place in best
         ]
@@ -323,6 +350,7 @@ class ReferenceStore:
         rule: str,
         weights: Any,
         terms: tuple[tuple[str, float], ...],
+        recency: float,
     ) -> Hit:
         chunk, document = row.chunk, row.document
         asked = self._analyzer.analyze_query(query)
@@ -338,6 +366,7 @@ class ReferenceStore:
             fusion=rule,
             weights=weights,
             terms=terms,
+            recency=recency,
         )
         return Hit(
             doc_id=document.doc_id,
@@ -383,6 +412,21 @@ class _Leg:
         if place not in self.raw:
             return None
         return LegEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])
+
+
+def said_at(document: SourceDocument) -> datetime | None:
+    """The first of the usual keys that holds a time."""
+    held = (document.metadata.get(key) for key in ("time", "timestamp", "created_at", "mtime"))
+    return next((value for value in held if isinstance(value, datetime)), None)
+
+
+def inside(window: Window, document: SourceDocument) -> bool:
+    """Whether a document's time lies in a stretch of time; one without a time lies in none."""
+    after, before = window
+    said = said_at(document)
+    if after is None and before is None:
+        return True
+    return said is not None and (after is None or said >= after) and (before is None or said < before)
 
 
 def says_nothing(text: str) -> bool:

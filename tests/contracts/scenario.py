@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from langchain_agentrag import SourceDocument
 from langchain_agentrag.testing import assert_consistent, assert_isolated
-from tests.contracts.world import World
+from tests.contracts.world import START, World
 
 AGENTS = ["a", "a1", "A", "a ", "caf\u00e9", "cafe\u0301"]
 _TEXTS = {
@@ -53,6 +55,7 @@ def live(world: World, *, deep: bool = True) -> None:
     world.delete("a1", None, {"agent_id": "a"})
     world.delete("a1", None, {"agent_id": "a1", "n": 3})
     look(world)
+    pass_time(world)
     world.forget("a ")
     world.reopen()
     look(world)
@@ -61,6 +64,53 @@ def live(world: World, *, deep: bool = True) -> None:
     if deep:
         assert_consistent(world.indexer)
         assert_isolated(world.indexer, sample=60)
+
+
+def pass_time(world: World) -> None:
+    """Documents of several hours, some of which expire; asked for in ranges, before and after they are gone."""
+    for owner in (None, "a", "a1"):
+        world.put(
+            owner,
+            [
+                SourceDocument(
+                    f"t{hour}",
+                    f"数据库 超时 alpha, hour {hour}",
+                    {
+                        "time": START + timedelta(hours=hour),
+                        "session": f"s{hour % 2}",
+                        "expires_at": START + timedelta(hours=2 if hour < 2 else 900),
+                    },
+                )
+                for hour in range(4)
+            ],
+        )
+    world.tick(1)
+    ask_in_ranges(world)
+    world.tick(1)  # exactly the moment at which they expire
+    ask_in_ranges(world)
+    world.put(
+        "a", [SourceDocument("t1", "数据库 alpha again", {"time": START})]
+    )  # it comes back as a new one
+    world.delete("a1", None, None, (None, START + timedelta(hours=3)))
+    world.delete("a1", ["t3", "d1"], None, (None, None), "s1")
+    ask_in_ranges(world)
+    world.sweep()
+    ask_in_ranges(world)
+
+
+def ask_in_ranges(world: World) -> None:
+    """Ranges with and without the bonus for being recent; agents and modes take turns."""
+    hours = [None, *(START + timedelta(hours=hour) for hour in (1, 3))]
+    for turn, (after, before) in enumerate((one, other) for one in hours for other in hours):
+        agent, recency = (None, "a", "a1")[turn % 3], timedelta(hours=1) if turn % 2 else None
+        mode = ("hybrid", "keyword", "vector")[turn // 3 % 3]
+        world.search(agent, "数据库 alpha", 20, mode=mode, window=(after, before), recency=recency)
+    for agent in (None, "a", "a1"):
+        world.search(agent, "超时 alpha", 50)
+        for doc_id in ("t0", "t1", "t3"):
+            world.read(agent, doc_id)
+        world.get(agent, ["t0", "t1", "t3"])
+        world.stats(agent)
 
 
 def look(world: World) -> None:

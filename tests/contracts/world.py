@@ -11,7 +11,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,11 @@ from langchain_agentrag.langgraph_store import HybridStore
 from langchain_agentrag.langgraph_store.items import StoredItem, item_id, new_item
 from langchain_agentrag.records import Hit
 from langchain_agentrag.scope import resolve_owner
-from tests.contracts.reference import ReferenceStore
+from tests.contracts.reference import ReferenceStore, Window
 
 CHUNKING = Chunking(size=40)  # small, so that ordinary test texts make several chunks
 ANALYZER = Analyzer()
-NOON = datetime(
-    2026, 3, 2, 12, tzinfo=UTC
-)  # it is always noon, so that the documents of items can be foretold
+START = datetime(2026, 3, 2, 12, tzinfo=UTC)  # the clock stands still between ticks
 _TWINS = 6  # stores kept open per world; a search that repeats needs no new one
 
 
@@ -51,7 +49,8 @@ class World:
     def __init__(self, *, twins: bool = True, dim: int = 16, **options: Any) -> None:
         self.folder = fresh_folder()
         self._embeddings = HashingEmbeddings(dim)
-        self._options = {"chroma": "auto", "clock": lambda: NOON, **options}
+        self.now, self._expired = START, 0
+        self._options = {"chroma": "auto", "clock": lambda: self.now, **options}
         embedder = resolve_embedder(self._embeddings)
         background = background_cosine(embedder)
         self.model = ReferenceStore(embedder, background, ANALYZER, CHUNKING)
@@ -92,15 +91,40 @@ class World:
         # what only somebody else has embedded must be embedded again: a report is not to tell of others' texts
         assert report.embedded >= unknown, report
 
-    def delete(self, owner: str | None, doc_ids: Iterable[str] | None, where: object = None) -> None:
-        """Delete by ids, by filter, or by both."""
+    def tick(self, hours: int) -> None:
+        """Time goes by, and what expires in it is gone."""
+        self.now += timedelta(hours=hours)
+        before = len(self.everything())
+        self.model.expire(self.now)
+        self._expired += before - len(self.everything())
+
+    def sweep(self) -> None:
+        """Nothing can be seen of it, except that no more than what had expired was removed."""
+        report = self.indexer.expire()
+        assert report.deleted <= self._expired, report
+        assert self.indexer.expire().deleted == 0
+        self._expired = 0
+
+    def delete(
+        self,
+        owner: str | None,
+        doc_ids: Iterable[str] | None,
+        where: object = None,
+        window: Window = (None, None),
+        session: str | None = None,
+    ) -> None:
+        """Delete by ids, by filter, by time, by session, or by what all agree on."""
         named = None if doc_ids is None else list(doc_ids)
         wanted = {doc.doc_id for doc in self.model.owned(owner)}
         if named is not None:
             wanted &= set(named)
-        if where is not None:
-            wanted &= set(self.model.matching(owner, where))
-        report = self._face(owner).delete(named, filter=where)
+        if session is not None:
+            where = {"$and": [where or {}, {"session": session}]}
+        if where is not None or window != (None, None):
+            wanted &= set(self.model.matching(owner, where, window))
+        report = self._face(owner).delete(
+            named, filter=where, session=session, after=window[0], before=window[1]
+        )
         for doc_id in wanted:
             self.model.remove(owner, doc_id)
         assert report.deleted == len(wanted), report
@@ -110,7 +134,9 @@ class World:
     def keep(self, agent: str | None, namespace: tuple[str, ...], key: str, value: dict[str, Any]) -> None:
         """Put an item on behalf of an agent, or of everybody."""
         self._items(agent, self.indexer).put(namespace, key, value)
-        item = new_item(namespace, key, value, ["$"], now=NOON, ttl=None, created=None)
+        held = self.model.matching(agent, {"doc_id": item_id(namespace, key)})
+        known = StoredItem.of(self.model.read(agent, held[0]).metadata).created if held else None
+        item = new_item(namespace, key, value, ["$"], now=self.now, ttl=None, created=known)
         self.model.put_all([replace(item.document(), agent_id=agent)])
 
     def drop(self, agent: str | None, namespace: tuple[str, ...], key: str) -> None:
@@ -157,13 +183,25 @@ class World:
         fusion: str = "adaptive",
         weights: tuple[float, float] | None = None,
         where: object = None,
+        window: Window = (None, None),
+        recency: timedelta | None = None,
     ) -> list[Hit]:
         """Search, and compare with the model and with a store of nothing but what the agent may see."""
-        options = {"mode": mode, "fusion": fusion, "weights": weights, "filter": where}
+        options = {"mode": mode, "fusion": fusion, "weights": weights, "filter": where, "recency": recency}
+        options |= {"after": window[0], "before": window[1]}
         hits = self._face(agent).search(query, k, **options)
         assert hits.degraded == (), hits.degraded
         expected = self.model.search(
-            query, k, agent=agent, where=where, mode=mode, fusion=fusion, weights=weights
+            query,
+            k,
+            agent=agent,
+            where=where,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            window=window,
+            recency=recency,
+            now=self.now,
         )
         asked = f"search of {agent!r} for {query!r}, k={k}, {options}"
         _same(list(hits), expected, f"{asked}, against the model")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from langchain_agentrag import SourceDocument
-from tests.contracts.world import World
+from tests.contracts.world import START, World
 
 PROOF = os.environ.get("HYPOTHESIS_PROFILE") == "proof"
 
@@ -47,6 +48,17 @@ queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 places = st.sampled_from([("n1",), ("n10",), ("n1", "a"), ("%",)])
 item_keys = st.sampled_from(["k", "k1", "*"])
 weights = st.sampled_from([None, (0.5, 0.5), (0.7, 0.3), (1.0, 0.0), (0.0, 1.0)])
+
+
+hours = st.integers(-3, 8)
+windows = st.tuples(st.none() | hours, st.none() | hours)
+of_time = st.sampled_from([{}, {"session": "s1"}, {"session": "s10"}])
+
+
+def moments(window: tuple[int | None, int | None]) -> tuple[datetime | None, datetime | None]:
+    """Hours after the start, as moments."""
+    after, before = (None if hour is None else START + timedelta(hours=hour) for hour in window)
+    return after, before
 
 
 def hostile(agents: list[str]) -> st.SearchStrategy[object]:
@@ -136,6 +148,11 @@ class Agents(RuleBasedStateMachine):
             metadata = data.draw(plain_metadata)
             if agent is not None and data.draw(st.booleans(), label="claims its owner"):
                 metadata["agent_id"] = agent
+            if data.draw(st.booleans(), label="has a time"):
+                metadata |= data.draw(of_time)
+                metadata["time"] = START + timedelta(hours=data.draw(hours))
+            if data.draw(st.integers(0, 3), label="expires") == 0:
+                metadata["expires_at"] = self.world.now + timedelta(hours=data.draw(st.integers(1, 4)))
             documents.append(SourceDocument(data.draw(st.sampled_from(DOC_IDS)), data.draw(texts), metadata))
         self.world.put(agent, documents)
         self.probe()
@@ -147,6 +164,8 @@ class Agents(RuleBasedStateMachine):
         if held:
             twin = data.draw(st.sampled_from(held))
             metadata = {key: value for key, value in twin.metadata.items() if key != "agent_id"}
+            if data.draw(st.booleans(), label="as if it were of today"):
+                metadata |= {"time": self.world.now, "expires_at": None}
             self.world.put(self.who(data), [SourceDocument(twin.doc_id, twin.text, metadata)])
             self.probe()
 
@@ -162,6 +181,25 @@ class Agents(RuleBasedStateMachine):
         self.world.delete(self.who(data), ids, where)
         self.probe()
 
+    @rule(data=st.data(), window=windows, session=st.sampled_from([None, "s1", "s10"]))
+    def delete_by_time_or_session(
+        self, data: st.DataObject, window: tuple[int | None, int | None], session: str | None
+    ) -> None:
+        if session is not None or window != (None, None):
+            ids = data.draw(st.none() | st.lists(st.sampled_from(DOC_IDS), max_size=3))
+            self.world.delete(self.who(data), ids, None, moments(window), session)
+            self.probe()
+
+    @rule(count=st.integers(1, 3))
+    def time_goes_by(self, count: int) -> None:
+        self.world.tick(count)
+        self.probe()
+
+    @rule()
+    def sweep(self) -> None:
+        self.world.sweep()
+        self.probe()
+
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
         self.world.forget(data.draw(st.sampled_from(self.agents)))
@@ -170,9 +208,21 @@ class Agents(RuleBasedStateMachine):
     @rule(data=st.data(), query=queries, k=st.sampled_from([1, 2, 5, 100]), share=weights)
     def search(self, data: st.DataObject, query: str, k: int, share: tuple[float, float] | None) -> None:
         where = data.draw(st.none() | hostile(self.agents))
+        window = data.draw(st.just((None, None)) | windows)
+        half_life = data.draw(st.sampled_from([None, None, timedelta(hours=2)]))
         for agent in [None, *self.agents]:
             mode, fusion = data.draw(st.sampled_from(MODES)), data.draw(st.sampled_from(FUSIONS))
-            self.world.search(agent, query, k, mode=mode, fusion=fusion, weights=share, where=where)
+            self.world.search(
+                agent,
+                query,
+                k,
+                mode=mode,
+                fusion=fusion,
+                weights=share,
+                where=where,
+                window=moments(window),
+                recency=half_life,
+            )
 
     @rule(data=st.data(), doc_id=st.sampled_from(DOC_IDS), place=st.integers(0, 3), around=st.integers(0, 2))
     def read(self, data: st.DataObject, doc_id: str, place: int, around: int) -> None:

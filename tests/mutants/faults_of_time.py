@@ -1,0 +1,99 @@
+"""Wrong engines: what they get wrong about time."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from unittest.mock import patch
+
+from langchain_agentrag.filters import Condition, Not, Or, within
+from langchain_agentrag.index import batch, expiry
+from langchain_agentrag.index import store as storage
+from langchain_agentrag.index.expiry import Living
+from langchain_agentrag.search import request, searcher
+from tests.mutants.faults import around, fault
+
+
+@fault("what has expired is found until it is swept")
+def _() -> Any:
+    return patch.object(expiry.Expiries, "living", lambda self, partition, now: Living(partition))
+
+
+@fault("what has expired goes on counting in the scores of the rest")
+def _() -> Any:
+    def counting(original: Any, self: Any, partition: Any, now: Any) -> Any:
+        return replace(original(self, partition, now), gone={})
+
+    return around(expiry.Expiries, "living", counting)
+
+
+@fault("what has expired goes on counting in lengths and numbers")
+def _() -> Any:
+    def counting(original: Any, self: Any, partition: Any, now: Any) -> Any:
+        return replace(original(self, partition, now), partition=partition)
+
+    return around(expiry.Expiries, "living", counting)
+
+
+@fault("a document is gone a moment after it expires")
+def _() -> Any:
+    return around(storage.Store, "now", lambda original, self: original(self) - timedelta(microseconds=1))
+
+
+@fault("a document that comes back keeps the place of the one that expired")
+def _() -> Any:
+    return patch.object(batch, "_has_expired", lambda connection, document, now: False)
+
+
+@fault("a sweep takes what lives")
+def _() -> Any:
+    def everything(original: Any, self: Any, now: Any, at_least: int = 1) -> Any:
+        return original(self, now + timedelta(days=9_999), at_least)
+
+    def all_of_it(original: Any, connection: Any, given: Any, *rest: Any) -> Any:
+        return original(connection, replace(given, sweep=False) if given.sweep else given, *rest)
+
+    both = ExitStack()
+    both.enter_context(around(expiry.Expiries, "due", everything))
+    both.enter_context(around(storage, "commit", all_of_it))
+    return both
+
+
+@fault("a range is ignored")
+def _() -> Any:
+    return patch.object(request, "within", lambda after, before: None)
+
+
+@fault("a range holds its end")
+def _() -> Any:
+    def closed(original: Any, after: Any, before: Any) -> Any:
+        return original(after, before and before + timedelta(microseconds=1))
+
+    return around(request, "within", closed)
+
+
+@fault("a document without a time is in every range")
+def _() -> Any:
+    def lenient(after: Any, before: Any) -> Any:
+        kept = within(after, before)
+        return kept and Or((kept, Not(Condition("$time", "$gt", "0001-01-01"))))
+
+    return patch.object(request, "within", lenient)
+
+
+@fault("being recent counts for more than the words")
+def _() -> Any:
+    return around(
+        searcher, "recency_lift", lambda original, *given: min(1.0 - given[0], 9 * original(*given))
+    )
+
+
+@fault("the oldest are taken for the most recent")
+def _() -> Any:
+    return around(
+        searcher,
+        "recency_lift",
+        lambda original, score, age, half: original(score, timedelta(days=1) - age, half),
+    )
