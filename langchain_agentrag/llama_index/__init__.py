@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.llama_index.citing import Citation, citations
     from langchain_agentrag.llama_index.embedding import StoreEmbedding
     from langchain_agentrag.llama_index.filters import parse_filters
+    from langchain_agentrag.llama_index.guard import guarded_tool
     from langchain_agentrag.llama_index.memory import HybridMemoryBlock
     from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
     from langchain_agentrag.llama_index.readers import ConnectorReader
@@ -36,6 +37,7 @@ _HOMES = {
     "as_query_engine_tool": "tool",
     "chinese_sentence_splitter": "splitter",
     "citations": "citing",
+    "guarded_tool": "guard",
     "parse_filters": "filters",
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "as_query_engine_tool",
     "chinese_sentence_splitter",
     "citations",
+    "guarded_tool",
     "parse_filters",
 ]
 

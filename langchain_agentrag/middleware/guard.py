@@ -14,10 +14,10 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.types import Command, interrupt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from langchain_agentrag.agent.model_check import validators_of
 from langchain_agentrag.agent.operations import AgentOperations, Operations
-from langchain_agentrag.agent.problems import Problem, placed
 from langchain_agentrag.agent.tool_rules import GuardedTool, Outcome, Proposal, RiskName, ToolRule
 from langchain_agentrag.errors import AgentRagError, ScopeError, UsageError
 from langchain_agentrag.identity import caller, check_identity
@@ -154,7 +154,12 @@ class ToolGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         known = self._known.get(tool.name)
         if known is None or known[0] is not tool:
             schema = _schema_of(tool)
-            guarded = GuardedTool(tool.name, schema, self._rules[tool.name], _validators_of(tool, schema))
+            guarded = GuardedTool(
+                tool.name,
+                schema,
+                self._rules[tool.name],
+                validators_of(tool.args_schema, schema.get("properties", {})),
+            )
             known = self._known[tool.name] = (tool, guarded)
         return known[1]
 
@@ -272,32 +277,6 @@ def _schema_of(tool: BaseTool) -> dict[str, Any]:
     if isinstance(schema, dict):
         return schema
     return dict(schema.model_json_schema() if issubclass(schema, BaseModel) else schema.schema())
-
-
-def _validators_of(
-    tool: BaseTool, schema: Mapping[str, Any]
-) -> Callable[[dict[str, Any]], list[Problem]] | None:
-    """What the validators of the tool's own model find: refused before the call, they cannot leave it half done."""
-    model, visible = tool.args_schema, set(schema.get("properties", {}))
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        return None
-
-    def check(arguments: dict[str, Any]) -> list[Problem]:
-        try:
-            model.model_validate(arguments)
-        except ValidationError as error:
-            problems = error.errors(include_url=False, include_context=False, include_input=False)
-            hidden = any(part["loc"] and part["loc"][0] not in visible for part in problems)
-            return [
-                Problem(
-                    place := placed(part["loc"]), part["type"], f"{place}: {part['msg']}".removeprefix(": ")
-                )
-                for part in problems
-                if (part["loc"][0] in visible if part["loc"] else not hidden)
-            ]
-        return []
-
-    return check
 
 
 def _ask_by_interrupt(proposal: Proposal) -> bool | str:

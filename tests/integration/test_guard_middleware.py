@@ -107,9 +107,31 @@ def test_wrong_arguments_come_back_as_a_message_and_the_corrected_call_is_made(t
     assert sent == [("丽娜", "退款 5 元", 2)]
 
 
-def test_numbers_that_arrive_as_texts_reach_the_tool_as_numbers(operations, sent):
-    run(agent_of(operations, calls("send_mail", 1, **{**MAIL, "copies": "3"})))
-    assert sent == [("丽娜", "退款 5 元", 3)]
+@pytest.mark.parametrize(
+    ("arguments", "made", "told"),
+    [
+        ({"k": "5"}, 5, ""), ({"k": "5.0"}, 5, ""), ({"k": "five"}, None, "whole number"), ({"k": ""}, None, "whole number"),
+        ({"k": None}, None, "leave out"), ({"k": 5.7}, None, "whole number"), ({"k": True}, None, "whole number"),
+        ({"k": 51}, None, "50 or less"), ({"filters": '{"lang": "zh"}'}, 3, ""), ({"query": ["a", "b"]}, None, "a text"),
+    ],
+)  # fmt: skip
+def test_hard_case_94_numbers_that_arrive_as_texts(operations, sent, arguments, made, told):
+    """dexpaprika-mcp#31: the clear ones reach the tool; the others get one message that says what is allowed."""
+    from pydantic import Field
+
+    @tool
+    def order(query: str, k: Annotated[int, Field(ge=1, le=50)] = 3, filters: dict | None = None) -> str:
+        """Order."""
+        sent.append((k, filters))
+        return "ordered"
+
+    given = {"query": "退款", **arguments}
+    (answer,) = run(with_tools(operations, [order], {"order": "low"}, calls("order", 1, **given)))
+    assert [k for k, _ in sent] == ([] if made is None else [made])
+    assert told in answer.content
+    assert (answer.status == "success") == (made is not None)
+    if "filters" in arguments:
+        assert sent[0][1] == {"lang": "zh"}
 
 
 def test_an_exception_is_told_to_the_model_and_never_repeated(operations, sent):
