@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.prebuilt import InjectedState
 from langgraph.types import Command, interrupt
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from langchain_agentrag import AgentRAGToolkit, DualIndexer
 from langchain_agentrag.agent.operations import Operations
@@ -117,7 +117,6 @@ def test_wrong_arguments_come_back_as_a_message_and_the_corrected_call_is_made(t
 )  # fmt: skip
 def test_hard_case_94_numbers_that_arrive_as_texts(operations, sent, arguments, made, told):
     """dexpaprika-mcp#31: the clear ones reach the tool; the others get one message that says what is allowed."""
-    from pydantic import Field
 
     @tool
     def order(query: str, k: Annotated[int, Field(ge=1, le=50)] = 3, filters: dict | None = None) -> str:

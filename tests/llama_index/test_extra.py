@@ -21,6 +21,7 @@ NAMES = [
     "as_query_engine_tool",
     "chinese_sentence_splitter",
     "citations",
+    "guarded_tool",
     "parse_filters",
 ]
 
