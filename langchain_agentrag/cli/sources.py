@@ -10,7 +10,15 @@ import typer
 
 from langchain_agentrag.cli import render
 from langchain_agentrag.cli.documents import plain
-from langchain_agentrag.cli.session import INTERRUPTED, JsonOption, answer, fail, guarded, side_channel
+from langchain_agentrag.cli.session import (
+    INTERRUPTED,
+    JsonOption,
+    answer,
+    build_graph,
+    fail,
+    guarded,
+    side_channel,
+)
 
 if TYPE_CHECKING:
     from langchain_agentrag.sources.config import Source, SourceFile
@@ -47,6 +55,7 @@ def sync(
             run = Run(indexer, file)
             outcomes = [*_pass(run, chosen), *run.removed(prune=prune)]
             _tell(outcomes, as_json=json)
+            build_graph(indexer)
             if watch:
                 _follow(run, file, chosen, as_json=json)
     except KeyboardInterrupt:

@@ -186,8 +186,13 @@ class TantivyKeywords:
         """
         with translated(_WHAT, "count terms"):
             searcher, counts = self._view()
+            known = counts.live.get
             return {
-                name: {term: self._count(searcher, counts, (name, term)) for term in weights}
+                name: {
+                    term: self._count(searcher, counts, (name, term)) if found is None else found
+                    for term in weights
+                    for found in (known((name, term)),)
+                }
                 for name, weights in query.items()
             }
 
