@@ -57,6 +57,11 @@ def _iso(text: str) -> timedelta | None:
         return None
 
 
+def is_instant(text: str) -> bool:
+    """Whether text, as an operand, names a date or a datetime."""
+    return _iso(text) is not None
+
+
 def _clock(value: time) -> tuple[str, Any]:
     offset = value.utcoffset()
     since = timedelta(

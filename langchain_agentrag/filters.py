@@ -29,7 +29,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from langchain_agentrag.comparison import equal, order, plain, sortable
+from langchain_agentrag.comparison import equal, is_instant, order, plain, sortable
 from langchain_agentrag.errors import FilterError, InvalidDocumentError
 from langchain_agentrag.metadata import fingerprint, normalise, shown
 
@@ -180,6 +180,27 @@ def lookup(metadata: Mapping[str, Any], key: str) -> tuple[Any, bool]:
 def keys(where: Filter | None) -> set[str]:
     """Metadata keys a filter asks for."""
     return set() if where is None else {node.key for node in _walk(where) if isinstance(node, Condition)}
+
+
+def needed_texts(where: Filter) -> frozenset[str] | None:
+    """Texts of which a document must hold at least one, as a value of its metadata or as its id, to be kept.
+
+    None where nothing of the kind can be said, such as of a negation, a comparison, or text that may name a date.
+    """
+    match where:
+        case Condition(key, "$eq" | "$in" as operator, operand) if key != "agent_id":
+            asked = [operand] if operator == "$eq" else operand
+            return (
+                frozenset(asked)
+                if all(type(text) is str and not is_instant(text) for text in asked)
+                else None
+            )
+        case And(parts):
+            return next((texts for part in parts if (texts := needed_texts(part)) is not None), None)
+        case Or(parts):
+            found = [needed_texts(part) for part in parts]
+            return None if None in found else frozenset(text for texts in found for text in texts or ())
+    return None
 
 
 def conjoin(first: Filter | None, second: Filter | None) -> Filter | None:

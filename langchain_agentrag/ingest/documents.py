@@ -132,7 +132,9 @@ def matching_ids(store: Store, owner: str | None, condition: filters.Filter) -> 
     """Ids of an owner's documents that a filter keeps, in document order."""
     return [
         known.doc_id
-        for known, metadata in documents_of(store.catalog.connection(), owner, store.now())
+        for known, metadata in documents_of(
+            store.catalog.connection(), owner, store.now(), filters.needed_texts(condition)
+        )
         if filters.match(condition, filterable(owner, known.doc_id, metadata, "{}"))
     ]
 

@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 
 from langchain_agentrag.errors import FilterError
-from langchain_agentrag.filters import And, Condition, Not, Or, conjoin, keys, lookup, match, parse
+from langchain_agentrag.filters import (
+    And,
+    Condition,
+    Not,
+    Or,
+    conjoin,
+    keys,
+    lookup,
+    match,
+    needed_texts,
+    parse,
+)
 
 NAN = float("nan")
 ABSENT = object()
@@ -432,3 +443,24 @@ def test_icontains_finds_a_text_in_a_text_whatever_the_case(value: object, found
 def test_icontains_wants_a_text(operand: object):
     with pytest.raises(FilterError, match="icontains"):
         parse({"name": {"$icontains": operand}})
+
+
+@pytest.mark.parametrize(
+    ("where", "texts"),
+    [
+        ({"kind": "手册"}, {"手册"}),
+        ({"kind": {"$in": ["手册", "log"]}}, {"手册", "log"}),
+        ({"kind": {"$in": []}}, set()),
+        ({"doc_id": "d1", "n": 3}, {"d1"}),
+        ({"$or": [{"a": "x"}, {"b": {"$in": ["y"]}}]}, {"x", "y"}),
+        ({"$or": [{"a": "x"}, {"n": 3}]}, None),
+        ({"$not": {"a": "x"}}, None),
+        ({"a": {"$ne": "x"}}, None),
+        ({"a": {"$contains": "x"}}, None),
+        ({"agent_id": "x"}, None),
+        ({"day": "2024-05-01"}, None),  # a date in the document is equal to it
+        ({"a": {"$in": ["x", 1]}}, None),
+    ],
+)
+def test_texts_that_a_document_cannot_do_without(where, texts):
+    assert needed_texts(parse(where)) == texts
