@@ -85,17 +85,17 @@ def chunk_document(document: SourceDocument, chunking: Chunking) -> list[Chunk]:
     Every character that is not white space lies in a chunk; without overlap, in exactly one. Who speaks
     (metadata `speaker`) is part of every chunk's context.
     """
-    speaker = speaker_of(document)
+    speaker = speaker_of(document.metadata)
     chunks = _cut_up(document, chunking)
     return [_said_by(speaker, chunk) for chunk in chunks] if speaker else chunks
 
 
-def speaker_of(document: SourceDocument) -> str:
+def speaker_of(metadata: Mapping[str, Any]) -> str:
     """Who says the text, by its metadata; "" where nobody does, or the name is too long to be one.
 
     A turn seldom names its speaker, but often whom it speaks to, and so would be taken for the other one's words.
     """
-    name = document.metadata.get("speaker")
+    name = metadata.get("speaker")
     name = " ".join(name.split()) if isinstance(name, str) else ""
     return name if len(name) <= _LONGEST_NAME else ""
 

@@ -148,6 +148,7 @@ class Hit:
         whole: Whether the text is the whole document.
         covers: First and last chunk of the text where neighbours were added to the chunk that was found.
         also_in: Near-duplicates that this hit stands for, where they were collapsed.
+        confidence: How likely the hit answers the question, in [0, 1]; see `fusion.confidence`. 1 where no search was.
     """
 
     doc_id: str
@@ -164,6 +165,7 @@ class Hit:
     whole: bool = False
     covers: tuple[int, int] | None = None
     also_in: tuple[Source, ...] = ()
+    confidence: float = 1.0
 
     @property
     def reference(self) -> str:
@@ -201,6 +203,11 @@ class Trail:
     dropped: tuple[Dropped, ...] = ()
 
 
+CONVINCING = 0.15
+"""Confidence below which a search is said to have found nothing convincing: nonsense and questions about something else
+stay below it, and few right answers do (`benchmarks/quality.py --confidence`)."""
+
+
 class Hits(list[Hit]):
     """Hits, best first: a list that also says what it was asked and whether a leg was missing.
 
@@ -222,6 +229,16 @@ class Hits(list[Hit]):
     ) -> None:
         super().__init__(hits)
         self.query, self.mode, self.degraded, self.trail = query, mode, degraded, trail
+
+    @property
+    def confidence(self) -> float:
+        """How likely one of the hits answers the question, in [0, 1]: that of the likeliest; 0 without a hit."""
+        return max((hit.confidence for hit in self), default=0.0)
+
+    @property
+    def convincing(self) -> bool:
+        """Whether something was found that may well be the answer: confidence of `CONVINCING` or more."""
+        return self.confidence >= CONVINCING
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: highlighted words and a bar per leg."""

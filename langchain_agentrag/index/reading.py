@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from langchain_agentrag import metadata as codec
+from langchain_agentrag.chunking import speaker_of
 from langchain_agentrag.index.catalog import batched
 from langchain_agentrag.index.exact import unpack_vectors
 from langchain_agentrag.index.protocol import Vectors
@@ -187,6 +188,18 @@ def document_times(connection: sqlite3.Connection, documents: Sequence[int]) -> 
         for key, metadata in connection.execute(query, tuple(part)):
             if (when := document_time(codec.decode(metadata))) is not None:
                 found[key] = when
+    return found
+
+
+def document_speakers(connection: sqlite3.Connection, documents: Sequence[int]) -> dict[int, str]:
+    """Who speaks in those of the documents that somebody says, by their metadata."""
+    found: dict[int, str] = {}
+    for part in batched(documents):
+        marks = ",".join("?" * len(part))
+        query = f"SELECT id, metadata FROM documents WHERE id IN ({marks}) AND instr(metadata, '\"speaker\"')"
+        for key, metadata in connection.execute(query, tuple(part)):
+            if name := speaker_of(codec.decode(metadata)):
+                found[key] = name
     return found
 
 

@@ -340,7 +340,7 @@ class Pipeline:
 
 def whole_chunk(document: SourceDocument) -> Chunk:
     """The document in one piece, as it is: for callers whose documents are passages already."""
-    return Chunk(0, 0, len(document.text), document.text, context=speaker_of(document))
+    return Chunk(0, 0, len(document.text), document.text, context=speaker_of(document.metadata))
 
 
 def _telling(chunks: list[Chunk]) -> list[Chunk]:

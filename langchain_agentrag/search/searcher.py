@@ -16,6 +16,7 @@ from langchain_agentrag.fusion import Weights, recency_lift
 from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.index.reading import (
     ScoringRow,
+    document_speakers,
     document_times,
     parse_locator,
     scoring_rows,
@@ -29,11 +30,19 @@ from langchain_agentrag.search.candidates import keyword_rows, keyword_scorer, v
 from langchain_agentrag.search.choosing import Pool, choose
 from langchain_agentrag.search.context import with_supplement
 from langchain_agentrag.search.diversity import cap_per_group
-from langchain_agentrag.search.explain import LateExplanation, Spans
+from langchain_agentrag.search.explain import LateExplanation, Spans, note
 from langchain_agentrag.search.planner import candidates_wanted
 from langchain_agentrag.search.request import SearchRequest
-from langchain_agentrag.search.scoring import Leg, fused_scores, leg_weights, score_vectors, score_words
+from langchain_agentrag.search.scoring import (
+    Leg,
+    confidences,
+    fused_scores,
+    leg_weights,
+    score_vectors,
+    score_words,
+)
 from langchain_agentrag.search.shown import Shown
+from langchain_agentrag.search.speakers import OTHERS_SHARE, said_by_others
 
 if TYPE_CHECKING:
     import sqlite3
@@ -117,6 +126,8 @@ class Searcher:
                 keyword = score_words(request, words, self._analyzer.word_weight, live, wanted)
             weights = request.weights or leg_weights(vector, keyword)
             fused = fused_scores(request, weights, vector, keyword)
+            others = _said_by_others(connection, request, live)
+            fused |= {row: fused[row] * OTHERS_SHARE for row in others.keys() & fused.keys()}
             lifts = _lifts(connection, request, live, fused)
             fused |= {row: min(1.0, fused[row] + lift) for row, lift in lifts.items()}
             ranked = sorted(
@@ -132,6 +143,10 @@ class Searcher:
             good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
             best = cap_per_group(good, request.cap)[: request.pool]
             hits = self._show(connection, request, best, fused, lifts, weights, vector, keyword, words, live)
+            likely = confidences(best, vector, keyword, live, others)
+            hits = {row: replace(hit, confidence=likely[row]) for row, hit in hits.items()}
+            for row in others.keys() & hits.keys():
+                note(hits[row].explanation, f"less for not being said by {others[row]}")
             vectors = {address(hits[row]): live[row].vector for row in hits}
             pool = Pool(list(hits.values()), vectors, troubles, partial(self._spans, request))
             if request.explain:
@@ -238,12 +253,12 @@ class Searcher:
                     "a row outside the scope reached the end of a search and was dropped; run verify()"
                 )
                 continue
-            evidence = keyword.evidence(row, keyword_ranks)
+            evidence = keyword.said_of(row, keyword_ranks)
             why = LateExplanation(
                 shown.text,
                 partial(self._spans, request) if evidence else _nothing,
                 partial(shares, scorer, live[row]) if evidence and scorer else tuple,
-                vector=vector.evidence(row, vector_ranks),
+                vector=vector.said_of(row, vector_ranks),
                 keyword=evidence,
                 fusion=request.fusion if request.mode == "hybrid" else request.mode,
                 weights=weights,
@@ -268,6 +283,18 @@ class Searcher:
 
 def _nothing(_text: str) -> Spans:
     return ()
+
+
+def _said_by_others(
+    connection: sqlite3.Connection, request: SearchRequest, live: Mapping[int, ScoringRow]
+) -> dict[int, str]:
+    """Row → who was asked for, of the candidates that another speaker says."""
+    told = {row: stored.document for row, stored in live.items() if not stored.terms.endswith("\n")}
+    if not told:  # no candidate has a context, so nobody speaks
+        return {}
+    speakers = document_speakers(connection, list(set(told.values())))
+    rows = {row: speakers[document] for row, document in told.items() if document in speakers}
+    return said_by_others(request.searched, rows)
 
 
 def _lifts(

@@ -26,6 +26,8 @@ from langchain_agentrag.fusion import (
     calibrate_bm25,
     calibrate_cosine,
     check_weights,
+    confidence,
+    evidence,
     fuse,
     recency_lift,
     telling_words,
@@ -298,9 +300,28 @@ class ReferenceStore:
                 share,
                 words.terms.get(place, ()),
                 lifts[place],
+                self._confidence(place, kept, near, words),
             )
             for place in best
         ]
+
+    def _confidence(self, place: int, kept: list[Row], near: _Leg, words: _Leg) -> float:
+        """From what the passage tells, how far it stands out, and how far the best other document is behind."""
+        tells = {
+            one: evidence(near.told.get(one, 0.0), words.told.get(one, 0.0))
+            for one in near.raw.keys() | words.raw.keys()
+        }
+        mine = kept[place].document.doc_id, kept[place].document.agent_id
+        others = [
+            tell
+            for one, tell in tells.items()
+            if (kept[one].document.doc_id, kept[one].document.agent_id) != mine
+        ]
+        lead = tells[place] - max(others) if others else 0.0
+        order = near.order()[:30]
+        close, told = near.told.get(place, 0.0), words.told.get(place, 0.0)
+        apart = close - near.told[order[-1]] if order else close
+        return confidence(told, apart * (len(order) / 30), lead) if close or told else 0.0
 
     def _share(self, near: _Leg, words: _Leg) -> tuple[float, float]:
         first = words.order()[:1]
@@ -327,6 +348,7 @@ class ReferenceStore:
             if raw > 0:
                 leg.coverage[place] = scorer.coverage(scorer.held(counts))
                 told = telling_words(raw / unit, leg.coverage[place]) if unit else 0.0
+                leg.told[place] = told
                 leg.raw[place], leg.score[place] = raw, told if adapts else calibrate_bm25(raw, top)
                 leg.terms[place] = _points(query, counts, row, stats, freqs)
         return leg
@@ -338,6 +360,7 @@ class ReferenceStore:
         for place, row in enumerate(kept):
             raw = float(cosines(row.vector.reshape(1, -1), vector)[0])
             leg.raw[place], leg.score[place] = raw, calibrate_cosine(raw, background)
+            leg.told[place] = calibrate_cosine(raw, self._background.lowest)
         return leg
 
     def _hit(
@@ -351,6 +374,7 @@ class ReferenceStore:
         weights: Any,
         terms: tuple[tuple[str, float], ...],
         recency: float,
+        likely: float,
     ) -> Hit:
         chunk, document = row.chunk, row.document
         asked = self._analyzer.analyze_query(query)
@@ -381,6 +405,7 @@ class ReferenceStore:
             locator=normalise(chunk.locator),
             explanation=why,
             whole=chunk.text == document.text,
+            confidence=likely,
         )
 
 
@@ -400,6 +425,7 @@ class _Leg:
         self.raw: dict[int, float] = {}
         self.score: dict[int, float] = {}
         self.coverage: dict[int, float] = {}
+        self.told: dict[int, float] = {}
         self.terms: dict[int, tuple[tuple[str, float], ...]] = {}
 
     def order(self) -> list[int]:

@@ -18,6 +18,7 @@ from langchain_agentrag.fusion import (
     calibrate_cosine,
     check_fusion,
     check_weights,
+    confidence,
     convex,
     distribution_based,
     fuse,
@@ -253,6 +254,20 @@ class TestTellingWords:
         weak, strong = sorted((weak, strong))
         little, much = sorted((little, much))
         assert 0 <= telling_words(weak, little) <= telling_words(strong, much) <= 1
+
+
+class TestConfidence:
+    def test_no_sign_is_hardly_any_and_all_of_them_are_nearly_certain(self):
+        assert confidence(0, 0, 0) == pytest.approx(0.0431, abs=1e-4)
+        assert confidence(1, 1, 1) > 0.99
+
+    def test_what_lies_behind_counts_as_no_lead(self):
+        assert confidence(0.4, -0.2, -0.3) == confidence(0.4, 0, 0)
+
+    @given(*[st.tuples(st.floats(-1, 2), st.floats(-1, 2))] * 3)
+    def test_more_of_a_sign_never_lowers_it(self, words, place, lead):
+        low, high = (confidence(*(pick(pair) for pair in (words, place, lead))) for pick in (min, max))
+        assert 0 < low <= high < 1
 
 
 class TestAdaptiveWeights:
