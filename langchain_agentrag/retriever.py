@@ -245,6 +245,7 @@ def explanation(hit: Hit) -> dict[str, Any]:
     why = hit.explanation
     return {
         "score": hit.score,
+        "confidence": hit.confidence,
         "vector": _evidence(why.vector),
         "keyword": _evidence(why.keyword),
         "matched": list(why.matched),

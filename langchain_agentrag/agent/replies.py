@@ -20,6 +20,8 @@ _WORDS: Mapping[Language, Mapping[str, str]] = {
     "en": {
         "found": "{n} passage(s) for {query}, best first. Snippets only: call {read} with doc_id and chunk_id for the "
         "full text before you rely on one.",
+        "unsure": "Nothing convincing was found for {query} in {about}. These {n} passage(s) are only the nearest "
+        "there are, and hardly answer it: do not rely on one unless its full text ({read}) says so. {advice}",
         "left_out": "{n} more left out for length: ask for fewer, or more precisely.",
         "none": "No passage was found for {query}{filtered} in {about}. Nothing else is hidden: the same search will "
         "find nothing again. {advice}",
@@ -39,6 +41,8 @@ _WORDS: Mapping[Language, Mapping[str, str]] = {
     "zh": {
         "found": "找到 {n} 段与{query}有关的内容，最相关的在前。以下只是摘录；"
         "引用之前，请用 {read} 传入 doc_id 和 chunk_id 阅读全文。",
+        "unsure": "在{about}中没有找到与{query}有关的可信内容。以下 {n} 段只是最接近的，很可能不能回答问题："
+        "除非用 {read} 读到的全文确实如此，否则不要引用。{advice}",
         "left_out": "另有 {n} 段因长度未列出：请减少数量或缩小问题。",
         "none": "在{about}中没有找到与{query}有关的内容{filtered}。没有隐藏的结果：同样的检索不会再找到别的。{advice}",
         "filtered": "（过滤条件 {filter}）",
@@ -89,7 +93,13 @@ class Replies:
                 break
             lines.append(entry[: max(room, 200)])
             room -= len(entry)
-        head = self._words["found"].format(n=len(hits), query=query, read=self._read)
+        head = self._words["found" if hits.convincing else "unsure"].format(
+            n=len(hits),
+            query=query,
+            read=self._read,
+            about=self._about,
+            advice=self._words["drop_filter" if condition else "other_words"],
+        )
         return "\n".join([head, *lines, *notes])
 
     def blank(self) -> str:
@@ -133,6 +143,7 @@ def hit_record(hit: Hit) -> dict[str, Any]:
         "doc_id": hit.doc_id,
         "chunk_id": hit.chunk_id,
         "score": float(hit.score),
+        "confidence": float(hit.confidence),
         "source": json_safe(_source(hit.metadata, hit.doc_id) or hit.doc_id),
         "text": hit.text,
         "metadata": json_safe(hit.metadata),

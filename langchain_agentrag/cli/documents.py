@@ -51,6 +51,8 @@ def hits_document(hits: Hits, *, agent_id: str | None) -> dict[str, object]:
         "mode": hits.mode,
         "agent_id": agent_id,
         "degraded": list(hits.degraded),
+        "confidence": hits.confidence,
+        "convincing": hits.convincing,
         **({} if hits.trail is None else {"trail": plain(hits.trail)}),
         "hits": [hit_document(rank, hit) for rank, hit in enumerate(hits, start=1)],
     }

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from langchain_agentrag.sources.run import SourceOutcome
 
 BAR_CELLS = 10
+UNSURE = (
+    "Nothing convincing found (confidence {confidence:.2f}); this is only the nearest there is. "
+    "没有找到可信的内容，以下只是最接近的。"
+)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _MOST_FAILURES = 20
 _KILO = 1000
@@ -111,12 +115,20 @@ def hits_table(hits: Hits) -> RenderableType:
     told = [] if hits.trail is None else [trail_view(hits.trail)]
     if not hits:
         return Group(*notes, Text(no_hits(hits.query)), *told)
+    if not hits.convincing:
+        notes.append(Text(UNSURE.format(confidence=hits.confidence), style="yellow"))
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
     table.add_column("#", justify="right", style="bold", no_wrap=True)
     table.add_column("score", no_wrap=True, width=BAR_CELLS)
     table.add_column("passage, and why it is here", ratio=1, overflow="fold")
     for rank, hit in enumerate(hits, start=1):
-        score = Text.assemble((bar(hit.score), "cyan"), "\n", (f"{hit.score:.3f}", "bold"))
+        score = Text.assemble(
+            (bar(hit.score), "cyan"),
+            "\n",
+            (f"{hit.score:.3f}", "bold"),
+            "\n",
+            (f"conf {hit.confidence:.2f}", "dim"),
+        )
         block = hit_block(hit) if hits.trail is None else Group(hit_block(hit), *weights_of(hit.explanation))
         table.add_row(str(rank), score, block, end_section=rank < len(hits))
     return Group(*notes, table, *told)

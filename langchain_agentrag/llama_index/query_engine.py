@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import Any, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -16,14 +16,22 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import BaseSynthesizer, ResponseMode, get_response_synthesizer
 from llama_index.core.response_synthesizers.no_text import NoText
-from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.settings import Settings
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.llama_index.citing import numbered
+from langchain_agentrag.llama_index.nodes import EXPLANATION
+from langchain_agentrag.records import CONVINCING
 
 NOTHING_FOUND = "No passage matches the question. 没有找到相关内容。"
+
+NOTHING_CONVINCING = (
+    "Nothing convincing was found; the passages below are only the nearest there are. "
+    "没有找到可信的内容，以下只是最接近的段落。"
+)
+"""Stands before passages of which none is likely to hold the answer (confidence below `records.CONVINCING`)."""
 
 CITING_PROMPT = PromptTemplate(
     "Numbered passages are below.\n---------------------\n{context_str}\n---------------------\n"
@@ -167,7 +175,10 @@ class AgentQueryEngine(RetrieverQueryEngine):
         plain = getattr(self._response_synthesizer, "_multimodal", False)
         if plain or not self._cite:
             return nodes
-        return numbered(nodes, with_source=isinstance(self._response_synthesizer, CitedPassages))
+        shown = numbered(nodes, with_source=isinstance(self._response_synthesizer, CitedPassages))
+        if not nodes or any(_confidence(found) >= CONVINCING for found in nodes):
+            return shown
+        return [NodeWithScore(node=TextNode(text=NOTHING_CONVINCING), score=shown[0].score), *shown]
 
 
 class CitedPassages(BaseSynthesizer):
@@ -201,6 +212,13 @@ class CitedPassages(BaseSynthesizer):
         """`get_response`, asynchronously."""
         pieces = [text if place == 0 else f"\n\n{text}" for place, text in enumerate(text_chunks)]
         return _astream(pieces) if self._streaming else "".join(pieces)
+
+
+def _confidence(found: NodeWithScore) -> float:
+    """That of the hit; a node of another retriever, or one without its explanation, is taken at its word."""
+    told = found.metadata.get(EXPLANATION)
+    likely = told.get("confidence") if isinstance(told, Mapping) else None
+    return float(likely) if isinstance(likely, int | float) else 1.0
 
 
 def _stream(pieces: list[str]) -> Generator[str, None, None]:

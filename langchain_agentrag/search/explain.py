@@ -137,6 +137,8 @@ def hits_to_html(hits: Hits) -> str:
     """The hits as HTML: highlighted words, one bar per leg, the source and the reason."""
     found = "nothing found" if not hits else f"{len(hits)} hit{'' if len(hits) == 1 else 's'}"
     head = f'<b>{escape(hits.query)}</b> <span class="dim">{escape(hits.mode)} · {found}</span>'
+    if hits and not hits.convincing:
+        head += f' <span class="warn">nothing convincing found (confidence {hits.confidence:.2f})</span>'
     warnings = "".join(f'<div class="warn">incomplete: {escape(note)}</div>' for note in hits.degraded)
     rows = "".join(_row(rank, hit) for rank, hit in enumerate(hits, 1))
     trail = "" if hits.trail is None else _account(hits.trail)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from io import StringIO
 
-from langchain_agentrag import DualIndexer, SourceDocument
+import pytest
+from rich.console import Console
+
+from langchain_agentrag import DualIndexer, SearchTool, SourceDocument
+from langchain_agentrag.cli.documents import hits_document
+from langchain_agentrag.cli.render import hits_table
+from langchain_agentrag.llama_index import AgentQueryEngine, HybridRetriever, citations
+from langchain_agentrag.llama_index.query_engine import NOTHING_CONVINCING
+from langchain_agentrag.records import CONVINCING
 
 TOPICS = {
     "zh": [
@@ -101,3 +109,44 @@ def test_words_of_another_speaker_than_the_one_asked_for_are_unlikely_to_answer(
     assert by_id["0"].score < right[0].score
     assert any("Caroline" in step for step in by_id["0"].explanation.steps)
     assert not right[0].explanation.steps
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "said"),
+    [("en", "blorple frangible snizzwump", "Nothing convincing"), ("zh", "锟斤拷烫屯葛霍逵馥", "没有找到")],
+)
+def test_the_tool_says_that_nothing_convincing_was_found_and_lists_what_there_is(
+    indexer, language, query, said
+):
+    tool = SearchTool(indexer=indexer, language=language)
+    text = tool.invoke({"query": query})
+    assert said in text.split("\n")[0]
+    assert "doc_id=" in text
+    answered = tool.invoke({"query": ASKED[0]})
+    assert said not in answered
+    records = tool.invoke(
+        {"type": "tool_call", "id": "1", "name": "search", "args": {"query": query}}
+    ).artifact
+    assert records
+    assert all(record["confidence"] < CONVINCING for record in records)
+
+
+@pytest.mark.parametrize(
+    ("query", "sure"), [(NONSENSE[0], False), (NONSENSE[2], False), (ASKED[0], True), (ASKED[4], True)]
+)
+def test_the_query_engine_says_so_before_its_passages_and_still_cites_them(indexer, query, sure):
+    engine = AgentQueryEngine.from_args(HybridRetriever(indexer))
+    response = engine.query(query)
+    assert str(response).startswith(NOTHING_CONVINCING) != sure
+    assert [one.number for one in citations(response)] == list(range(1, len(response.source_nodes) + 1))
+    assert all(one.node.metadata for one in response.source_nodes), "the note is no source"
+
+
+def test_the_command_line_says_so_to_people_and_to_programs(indexer):
+    nonsense, answered = indexer.search(NONSENSE[2]), indexer.search(ASKED[0])
+    for hits, said in ((nonsense, True), (answered, False)):
+        console = Console(width=120, record=True, file=StringIO())
+        console.print(hits_table(hits))
+        assert ("Nothing convincing" in console.export_text()) == said
+        assert hits_document(hits, agent_id=None)["convincing"] != said
+        assert ("nothing convincing" in hits._repr_html_()) == said
