@@ -1,29 +1,50 @@
-"""Quality on BEIR-form collections through the public API: nDCG@10, Recall@10, MRR@10 per leg and fused.
+"""Quality on BEIR-form collections: one table of nDCG@10 per collection, for each leg, each fusion rule and the peers.
 
-    python benchmarks/quality.py DATA [--collections a,b] [--embeddings local|hash] [--queries N] [--cache DIR]
-                                 [--weights .5,.5] [--peers]
+    python benchmarks/quality.py DATA… [--collections a,b] [--embeddings local|hash|module:Class] [--queries N]
+                                 [--vectors DIR] [--settings keyword,vector,…] [--peers] [--confidence]
 
-DATA holds folders with corpus.jsonl, queries.jsonl and qrels.tsv. A text that carries an `agent_id` is that agent's
-private memory and is searched on behalf of that agent. Scores of documents are those of their best chunk.
+DATA are folders that hold one folder per collection with corpus.jsonl, queries.jsonl and qrels.tsv. A text that carries
+an `agent_id` is that agent's private memory and is searched on its behalf. Documents rank by their best chunk. Where
+there is a qrels.cross.tsv, questions are also asked of the texts in the other language alone. With --vectors every text
+is embedded once. `--peers` adds LangChain and LlamaIndex on the same chunks, vectors and depth (`peers.py`);
+`--confidence` prints how far the confidence of a search can be relied on (`confidence.py`).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import ir_measures
-from ir_measures import RR, R, nDCG
-
 from langchain_agentrag import DualIndexer, SourceDocument
+from langchain_agentrag.evaluation.measures import measure
+from langchain_agentrag.evaluation.vectors import cached_embedder
 
-MEASURES = [nDCG @ 10, R @ 10, RR @ 10]
-DEFAULT = ("techfaq_zh_mixed", "cmrc2018_zh", "locomo_en_memory")
+sys.path.insert(0, str(Path(__file__).parent))
 DEPTH = 30  # chunks asked for, so that ten documents remain
+SETTINGS = "keyword,vector,hybrid,convex,rrf,dbsf,relative"
+OTHER = {"zh": "en", "en": "zh"}
+
+
+@dataclass
+class Task:
+    """One row of the table."""
+
+    name: str
+    folder: Path
+    documents: list[SourceDocument]
+    queries: list[dict]
+    qrels: dict[str, dict[str, int]]
+    across: bool = False
+
+    def options(self, query: dict) -> dict:
+        return {"filter": {"lang": OTHER[query["metadata"]["lang"]]}} if self.across else {}
 
 
 def lines(path: Path) -> list[dict]:
@@ -48,61 +69,94 @@ def source_documents(folder: Path) -> list[SourceDocument]:
     return found
 
 
-def run(indexer: DualIndexer, queries: list[dict], **options) -> tuple[dict[str, dict[str, float]], float]:
-    answers, spent = {}, 0.0
-    for query in queries:
+def spread(items: list[dict], most: int) -> list[dict]:
+    """At most so many of them, evenly over the whole list."""
+    if not most or len(items) <= most:
+        return items
+    return [items[place * len(items) // most] for place in range(most)]
+
+
+def tasks(folders: list[Path], names: set[str], most: int) -> Iterator[Task]:
+    for folder in sorted(path.parent for data in folders for path in data.glob("*/qrels.tsv")):
+        if names and folder.name not in names:
+            continue
+        documents, queries = source_documents(folder), lines(folder / "queries.jsonl")
+        for file in ("qrels.tsv", "qrels.cross.tsv"):
+            if (folder / file).is_file():
+                qrels, across = read_qrels(folder / file), "cross" in file
+                asked = spread([query for query in queries if query["_id"] in qrels], most)
+                yield Task(folder.name + " across" * across, folder, documents, asked, qrels, across)
+
+
+def embeddings(spec: str, folder: Path | None):
+    if ":" in spec:
+        module, name = spec.split(":")
+        return getattr(importlib.import_module(module), name)()
+    return cached_embedder(spec, folder) if folder else spec
+
+
+def ranked(hits) -> list[str]:
+    return list(dict.fromkeys(hit.doc_id for hit in hits))
+
+
+def score(task: Task, ask: Callable[[dict], list[str]]) -> float:
+    rankings = {query["_id"]: ask(query) for query in task.queries}
+    values = measure(rankings, task.qrels, ["nDCG@10"])["nDCG@10"]
+    return sum(values.values()) / len(values)
+
+
+def setting(indexer: DualIndexer, task: Task, name: str) -> float:
+    given = {"mode": name} if name in {"keyword", "vector"} else {}
+    if name not in {"keyword", "vector", "hybrid"}:
+        given["fusion"], _, share = name.partition("@")  # convex@.7 is .7 vector, .3 keyword
+        given |= {"weights": (float(share), 1 - float(share))} if share else {}
+
+    def ask(query: dict) -> list[str]:
         agent = query.get("metadata", {}).get("agent_id")
-        started = time.perf_counter()
-        hits = indexer.search(query["text"], k=DEPTH, agent_id=agent, **options)
-        spent += time.perf_counter() - started
-        best: dict[str, float] = {}
-        for hit in hits:
-            best[hit.doc_id] = max(best.get(hit.doc_id, 0.0), hit.score)
-        answers[query["_id"]] = best
-    return answers, 1000 * spent / len(queries)
+        return ranked(indexer.search(query["text"], DEPTH, agent_id=agent, **given, **task.options(query)))
 
-
-def measure(qrels: dict[str, dict[str, int]], answers: dict[str, dict[str, float]]) -> list[float]:
-    known = {query: qrels[query] for query in answers if query in qrels}
-    found = ir_measures.calc_aggregate(MEASURES, known, {query: answers[query] for query in known})
-    return [found[measure] for measure in MEASURES]
+    return score(task, ask)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--collections", default=",".join(DEFAULT), help='names, or "all"')
+    parser.add_argument("data", type=Path, nargs="+")
+    parser.add_argument("--collections", default="", help="names; all of them by default")
     parser.add_argument("--embeddings", default="local")
-    parser.add_argument("--queries", type=int, default=0, help="first N queries only")
-    parser.add_argument("--cache", type=Path, help="keep the stores here and reuse them")
-    parser.add_argument("--weights", help="vector,keyword")
-    parser.add_argument("--settings", default="keyword,vector,convex,rrf", help="rows of the table")
+    parser.add_argument("--queries", type=int, default=0, help="at most N queries of each collection")
+    parser.add_argument(
+        "--vectors", type=Path, help="folder that keeps vectors, so that each text is embedded once"
+    )
+    parser.add_argument("--settings", default=SETTINGS, help="columns of the table")
+    parser.add_argument("--peers", action="store_true", help="LangChain and LlamaIndex as further columns")
+    parser.add_argument("--confidence", action="store_true", help="a reliability table instead")
     options = parser.parse_args()
-    names = options.collections.split(",")
-    if names == ["all"]:
-        names = sorted(path.parent.name for path in options.data.glob("*/qrels.tsv"))
-    weights = tuple(float(part) for part in options.weights.split(",")) if options.weights else None
-    home = options.cache or Path(tempfile.mkdtemp())
+    model = embeddings(options.embeddings, options.vectors)
+    names = set(filter(None, options.collections.split(",")))
+    todo = tasks(options.data, names, options.queries)
+    if options.confidence:
+        from confidence import report
 
-    print("| collection | setting | nDCG@10 | Recall@10 | MRR@10 | ms/query |\n|---|---|---|---|---|---|")
-    for name in names:
-        folder = options.data / name
-        queries = lines(folder / "queries.jsonl")
-        qrels = read_qrels(folder / "qrels.tsv")
-        queries = [query for query in queries if query["_id"] in qrels][: options.queries or None]
-        with DualIndexer(home / f"{name}-{options.embeddings}", options.embeddings) as indexer:
-            started = time.perf_counter()
-            report = indexer.index_documents(source_documents(folder))
-            print(f"{name}: {report.chunks} chunks in {time.perf_counter() - started:.0f} s", file=sys.stderr)
-            for setting in options.settings.split(","):
-                given = (
-                    {"mode": setting}
-                    if setting in {"keyword", "vector"}
-                    else {"fusion": setting, "weights": weights}
-                )
-                answers, latency = run(indexer, queries, **given)
-                figures = " | ".join(f"{figure:.4f}" for figure in measure(qrels, answers))
-                print(f"| {name} | {setting} | {figures} | {latency:.1f} |", flush=True)
+        report(todo, model)
+        return
+    columns = options.settings.split(",")
+    peers = importlib.import_module("peers").PEERS if options.peers else {}
+    print("| nDCG@10 | queries | " + " | ".join([*columns, *peers]) + " |")
+    print("|---" * (len(columns) + len(peers) + 2) + "|")
+    rows: list[list[float]] = []
+    for task in todo:
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory() as home, DualIndexer(home, model) as indexer:
+            indexer.index_documents(task.documents)
+            row = [setting(indexer, task, name) for name in columns]
+            if not task.across:
+                row += [score(task, make(task, indexer)) for make in peers.values()]
+        cells = [f"{figure:.3f}" for figure in row] + ["–"] * (len(columns) + len(peers) - len(row))
+        print(f"| {task.name} | {len(task.queries)} | " + " | ".join(cells) + " |", flush=True)
+        print(f"{task.name}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+        rows += [row] * (not task.across)
+    means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    print(f"| mean of {len(rows)}, not across | | " + " | ".join(f"**{mean:.3f}**" for mean in means) + " |")
 
 
 if __name__ == "__main__":

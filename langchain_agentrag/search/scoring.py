@@ -23,7 +23,6 @@ from langchain_agentrag.index.exact import cosines, unpack_vectors
 from langchain_agentrag.index.reading import ScoringRow
 from langchain_agentrag.records import LegEvidence
 from langchain_agentrag.search.request import SearchRequest
-from langchain_agentrag.search.speakers import OTHERS_SHARE
 
 _OTHERS_LIKELY = 0.3  # of such hits that came first 1 in 20 was right, of the others one in two
 
@@ -122,6 +121,9 @@ def confidences(
 ) -> dict[int, float]:
     """How likely each of the rows answers the question; see `fusion.confidence`.
 
+    What others say counts in full as a rival: words that fit better, of somebody who was not asked for, are a sign that
+    the question has no answer.
+
     Args:
         rows: The rows wanted.
         vector: The vector leg.
@@ -129,26 +131,20 @@ def confidences(
         live: The candidates.
         others: Those of the candidates that somebody else says than the one who was asked for.
     """
+    tells = {row: evidence(vector.evidence.get(row, 0.0), keyword.evidence.get(row, 0.0)) for row in live}
     best: dict[int, float] = {}
-    known: dict[int, float] = {}
     for row, stored in live.items():
-        value = evidence(vector.evidence.get(row, 0.0), keyword.evidence.get(row, 0.0))
-        known[row] = value * OTHERS_SHARE if row in others else value
-        best[stored.document] = max(known[row], best.get(stored.document, 0.0))
-    first, second = ([*sorted(best.values(), reverse=True)[:2], 0.0, 0.0])[:2]
-    alone = len(best) < 2  # noqa: PLR2004
+        best[stored.document] = max(tells[row], best.get(stored.document, 0.0))
+    leaders = sorted(best.values(), reverse=True)[:2]
     crowd = vector.ranking[:SCALED]
     lowest = vector.evidence[crowd[-1]] if crowd else 0.0
-    known_crowd = len(crowd) / SCALED  # to stand out from a handful says less
     found = {}
     for row in rows:
         near, words = vector.evidence.get(row, 0.0), keyword.evidence.get(row, 0.0)
-        behind = second if best[live[row].document] == first else first
-        likely = (
-            confidence(words, (near - lowest) * known_crowd, 0.0 if alone else known[row] - behind)
-            if near or words
-            else 0.0
-        )
+        rival = leaders[-1] if best[live[row].document] == leaders[0] else leaders[0]
+        lead = tells[row] - rival if len(leaders) > 1 else 0.0
+        apart = (near - lowest) * len(crowd) / SCALED  # to stand out from a handful says less
+        likely = confidence(words, apart, lead) if near or words else 0.0
         found[row] = likely * _OTHERS_LIKELY if row in others else likely
     return found
 

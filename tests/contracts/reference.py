@@ -321,7 +321,7 @@ class ReferenceStore:
         order = near.order()[:30]
         close, told = near.told.get(place, 0.0), words.told.get(place, 0.0)
         apart = close - near.told[order[-1]] if order else close
-        return confidence(told, apart * (len(order) / 30), lead) if close or told else 0.0
+        return confidence(told, apart * len(order) / 30, lead) if close or told else 0.0
 
     def _share(self, near: _Leg, words: _Leg) -> tuple[float, float]:
         first = words.order()[:1]
