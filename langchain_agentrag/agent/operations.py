@@ -220,6 +220,8 @@ class AgentOperations:
     def forget(self, *, before: datetime | None = None, unresolved: bool = False) -> int:
         """Delete the agent's records, so that equal calls are new operations; how many were deleted.
 
+        `DualIndexer.forget_agent` knows nothing of this file: whoever forgets an agent calls both.
+
         Args:
             before: Only those that last changed before this time (timezone-aware).
             unresolved: Also those whose outcome is unknown: such a call can then happen a second time.

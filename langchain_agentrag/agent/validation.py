@@ -103,8 +103,15 @@ class ArgumentSchema:
         """
         try:
             canonical(arguments)
+            return self._checked(arguments, language, repair=repair)
         except UsageError as error:
             return Checked({}, (Problem("", "json", str(error)),))
+        except RecursionError:  # a schema that refers to itself, and a value that follows it far down
+            return Checked(
+                {}, (Problem("", "json", "The arguments are nested too deep: make them flatter."),)
+            )
+
+    def _checked(self, arguments: object, language: Language, *, repair: bool) -> Checked:
         value: Any = arguments
         errors = list(self._validator.iter_errors(value))
         for _ in range(_PASSES if repair else 0):
@@ -119,6 +126,7 @@ class ArgumentSchema:
             ordered = sorted(errors, key=lambda error: [str(part) for part in error.absolute_path])
             problems = (problem for error in ordered for problem in described(_deepest(error), language))
             return Checked({}, tuple(dict.fromkeys(problems))[:MOST_PROBLEMS])
+        canonical(value)  # a text that was taken for an object may hold what is no JSON
         return Checked(dict(value), ())
 
     def completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
