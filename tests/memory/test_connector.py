@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +13,7 @@ from sqlalchemy import create_engine, text
 from langchain_agentrag import AgentMemoryConnector, DualIndexer
 from langchain_agentrag.connectors.base import Gap
 from langchain_agentrag.connectors.memory import MemoryTable, Turn, table
-from langchain_agentrag.errors import ConnectorError, ScopeError, UsageError
+from langchain_agentrag.errors import ConnectorError, MissingExtraError, ScopeError, UsageError
 from tests.memory.conftest import read, told
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -147,7 +148,7 @@ class TestOwnTable:
     def test_one_that_nobody_wrote_yet_is_empty_when_it_is_named(self, tmp_path, indexer):
         url = f"sqlite:///{tmp_path}/none.db"
         assert indexer.sync(AgentMemoryConnector(url, agent_id="a", backend="agentrag")).added == 0
-        with pytest.raises(UsageError, match="Found no agent memory"):
+        with pytest.raises((UsageError, ConnectorError), match="Found no agent memory"):
             indexer.sync(AgentMemoryConnector(url, agent_id="a"))
 
 
@@ -190,10 +191,26 @@ class TestWhere:
         with pytest.raises(UsageError, match="Found no agent memory as 'langgraph-store'"):
             indexer.sync(AgentMemoryConnector(url, agent_id="a", backend="langgraph-store"))
 
-    def test_a_database_that_cannot_be_reached_is_an_error_without_its_password(self, indexer):
-        connector = AgentMemoryConnector("sqlite:////nowhere/at/all.db", agent_id="a")
-        with pytest.raises(ConnectorError, match="Cannot list the tables"):
+    def test_a_database_file_that_is_not_there_is_not_made(self, tmp_path, indexer):
+        connector = AgentMemoryConnector(f"sqlite:///{tmp_path}/none.db", agent_id="a")
+        with pytest.raises(ConnectorError, match="no such file"):
             indexer.sync(connector)
+        assert not (tmp_path / "none.db").exists()
+
+    @pytest.mark.parametrize("zone", ["Asia/Atlantis", "", 8, None])
+    def test_a_zone_that_is_none_is_refused(self, log, zone):
+        with pytest.raises(UsageError, match="zone="):
+            AgentMemoryConnector(log, agent_id="a", zone=zone)
+
+    @pytest.mark.parametrize(
+        ("library", "source"), [("sqlalchemy", "sqlite:///memory.db"), ("redis", "redis://localhost")]
+    )
+    def test_a_missing_library_is_named_with_the_command_that_installs_it(self, monkeypatch, library, source):
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[memory\]"):
+            AgentMemoryConnector(source, agent_id="a")
+
+    def test_a_database_that_cannot_be_reached_is_an_error_without_its_password(self, indexer):
         away = AgentMemoryConnector("postgresql+psycopg://user:SECRET@/x?host=/nowhere", agent_id="a")
         with pytest.raises(ConnectorError) as caught:
             indexer.sync(away)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, tzinfo
 from functools import partial
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from langchain_agentrag.connectors.base import BaseConnector, Gap, SourceItem
 from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, digest, escaped, within
@@ -57,7 +58,7 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
         backend: str | None = None,
         table: str | None = None,
         prefix: str | None = None,
-        zone: tzinfo = UTC,
+        zone: tzinfo | str = UTC,
         system: bool = False,
         metadata: Mapping[str, Any] | None = None,
         name: str | None = None,
@@ -73,7 +74,7 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
             table: Table in a database, where several could be meant.
             prefix: First part of the keys in Redis, by default `message_store:` and `chat:` for LangChain and none
                 for LlamaIndex.
-            zone: Zone of time stamps that name none.
+            zone: Zone of time stamps that name none: a tzinfo, or a name such as "Asia/Shanghai".
             system: Take system messages too.
             metadata: Added to every document.
             name: First part of every document id and identity of the source; by default made of the place. With a
@@ -98,7 +99,7 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
             )
         if name is not None and (not isinstance(name, str) or not name):
             raise UsageError(f"AgentMemoryConnector(name={name!r}): a name must be a non-empty string.")
-        self._reading = Reading(zone=zone, system=system)
+        self._reading = Reading(zone=_checked_zone(zone), system=system)
         self._backend = open_backend(
             source, backend=backend, table=table, prefix=prefix, named=name is not None
         )
@@ -202,6 +203,18 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
             document.kind,
             document.sections,
         )
+
+
+def _checked_zone(zone: object) -> tzinfo:
+    try:
+        found = ZoneInfo(zone) if isinstance(zone, str) else zone
+    except (ValueError, OSError, KeyError):
+        found = None
+    if not isinstance(found, tzinfo):
+        raise UsageError(
+            f'AgentMemoryConnector(zone={zone!r}): it must be a zone, such as "Asia/Shanghai" or datetime.UTC.'
+        )
+    return found
 
 
 def _key(found: FoundSession) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.errors import ConnectorError, MissingExtraError, UsageError
@@ -111,6 +112,22 @@ def reported(engine: Engine, attempt: str) -> Iterator[None]:
         ) from error
 
 
+def check_there(engine: Engine) -> None:
+    """Refuse the file of a SQLite database that is not there: connecting would make an empty one.
+
+    Raises:
+        ConnectorError: there is no such file.
+    """
+    name = engine.url.database
+    if engine.dialect.name != "sqlite" or name in _IN_MEMORY or str(name).startswith("file:"):
+        return
+    if not Path(str(name)).exists():
+        raise ConnectorError(
+            f"Cannot read {shown(engine.url)}: there is no such file. Check the path; a relative one starts at the "
+            "working directory, and an absolute one has four slashes: 'sqlite:////var/memory.db'."
+        )
+
+
 def met_a_writer(error: DBAPIError) -> bool:
     """Whether a transaction failed because another one wrote the same rows, and can be tried again."""
     from sqlalchemy.exc import IntegrityError
@@ -125,8 +142,6 @@ def identity(engine: Engine) -> str:
     socket = url.query.get("host") or url.query.get("unix_socket")
     place = [url.get_backend_name(), url.host, url.port, url.database, socket]
     if url.get_backend_name() == "sqlite" and url.database not in _IN_MEMORY:
-        from pathlib import Path
-
         place[3] = str(Path(str(url.database).removeprefix("file:").partition("?")[0]).absolute())
     return hashlib.sha256(repr(place).encode("utf-8", "surrogatepass")).hexdigest()[:8]
 

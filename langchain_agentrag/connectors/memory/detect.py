@@ -17,7 +17,7 @@ from langchain_agentrag.connectors.memory import (
     redis_lists,
 )
 from langchain_agentrag.connectors.memory.backend import Backend
-from langchain_agentrag.connectors.memory.database import open_engine, reported, shown
+from langchain_agentrag.connectors.memory.database import check_there, open_engine, reported, shown
 from langchain_agentrag.connectors.memory.table import DEFAULT_TABLE, MemoryTable
 from langchain_agentrag.errors import UsageError
 
@@ -156,6 +156,8 @@ class _Database:
         return self._backend.sessions
 
     def _look(self) -> Backend:
+        if self._asked != own.KIND:
+            check_there(self._engine)
         tables = _columns(self._engine, self._table)
         candidates = [
             (kind, name)
