@@ -92,8 +92,8 @@ def _opened(source: Any, backend: str | None, table: str | None, prefix: str | N
     raise UsageError(
         f"Cannot read memory from a {type(source).__name__}: pass a database or Redis URL, a SQLAlchemy engine, a "
         "Redis client, a LangGraph checkpointer or store, a MemoryTable, a LlamaIndex SimpleChatStore or "
-        "ChatMemoryBuffer, or the path of a JSON or JSON Lines file. Synchronous ones: the asynchronous kinds are "
-        "read by their URL."
+        "ChatMemoryBuffer, or the path of a JSON or JSON Lines file. What is asynchronous, or holds one session of a "
+        "database, is read by the URL of that database."
     )
 
 
