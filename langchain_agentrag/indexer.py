@@ -91,6 +91,7 @@ class DualIndexer(Derived):
             self._store.close()
             raise
         self._searcher = Searcher(self._store, self._analyzer)
+        self.shown = self._searcher.shown  # what was lately given to whom, for recorders to know it again
 
     @classmethod
     def from_chroma(
@@ -337,10 +338,6 @@ class DualIndexer(Derived):
         passage = read_passage(self._store, scope, doc_id, chunk_id, before, after)
         self._searcher.shown.note(scope.agent_id, [passage.text])
         return passage
-
-    def shown(self, agent_id: str | None) -> list[str]:
-        """Passages that searches and readings lately gave an agent, so that recorders know them again."""
-        return self._searcher.shown.to(check_agent_id(agent_id))
 
     def get(
         self,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from langchain_agentrag.agent.echo import share_repeated, without_repeated
+from langchain_agentrag.agent.echo import holds_whole, share_repeated, without_repeated
 from langchain_agentrag.connectors.memory.table import MemoryTable
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, readable
 from langchain_agentrag.errors import ScopeError, UsageError
@@ -84,7 +84,13 @@ class MemoryRecorder:
         return tuple(self._problems)
 
     def record(
-        self, agent_id: str | None, entries: Iterable[Entry], *, recalled: bool = False, asks: bool = False
+        self,
+        agent_id: str | None,
+        entries: Iterable[Entry],
+        *,
+        recalled: bool = False,
+        asks: bool = False,
+        since: int | None = None,
     ) -> int:
         """Keep entries of an agent; how many are new or have changed. A turn that is known already is left as it is.
 
@@ -94,15 +100,21 @@ class MemoryRecorder:
             recalled: Whether the tool calls are of a retrieval tool.
             asks: Whether this is what the agent is about to answer. It is in the table at once, and can be found after
                 `answered`: a search for the answer would find nothing as near as the question itself.
+            since: `mark` when the calls began: a result that holds a passage which was shown meanwhile was recalled.
         """
         try:
             agent = _one_agent(agent_id)
             with self._guard:
                 self._release(agent, asks=asks)
-                return self._record(agent, list(entries), recalled=recalled, asks=asks)
+                return self._record(agent, list(entries), recalled=recalled, asks=asks, since=since)
         except Exception as error:  # noqa: BLE001  whatever it is, the agent goes on
             self._fail(error)
             return 0
+
+    @property
+    def mark(self) -> int:
+        """How much was shown until now; see `record`."""
+        return self._indexer.shown.count
 
     def answered(self, agent_id: str | None) -> None:
         """The agent has answered: what it was asked can be found from now on."""
@@ -139,10 +151,15 @@ class MemoryRecorder:
 
     # -- recording ----------------------------------------------------------------------------------------------------
 
-    def _record(self, agent: str, entries: Sequence[Entry], *, recalled: bool, asks: bool) -> int:
+    def _record(
+        self, agent: str, entries: Sequence[Entry], *, recalled: bool, asks: bool, since: int | None
+    ) -> int:
         fresh = self._fresh(agent, entries)
-        shown = self._indexer.shown(agent) if fresh else []
-        kept = [made for entry in fresh if (made := self._prepared(entry, shown, recalled=recalled))]
+        shown = self._indexer.shown.to(agent)
+        meanwhile = [] if since is None else self._indexer.shown.to(agent, since)
+        kept = [
+            made for entry in fresh if (made := self._prepared(entry, shown, meanwhile, recalled=recalled))
+        ]
         written = self.table.append(agent, kept)
         documents = [self.table.document(agent, entry) for entry in written]
         (self._asked if asks else self._owed)[agent] += [found for found in documents if found is not None]
@@ -183,13 +200,16 @@ class MemoryRecorder:
             or (entry.entry_id in asked[entry.session] and (entry.session, entry.entry_id) not in known)
         ]
 
-    def _prepared(self, entry: Entry, shown: Sequence[str], *, recalled: bool) -> Entry | None:
+    def _prepared(
+        self, entry: Entry, shown: Sequence[str], meanwhile: Sequence[str], *, recalled: bool
+    ) -> Entry | None:
         """The entry as it may be kept: nothing recalled, redacted, then cut. None when it is not to be kept."""
         try:
             if isinstance(entry, Turn):
                 text = without_repeated(entry.text, shown) if entry.role == "user" else entry.text
                 return replace(entry, text=self._clean(text))
-            return self._prepared_call(entry, shown, recalled=recalled or entry.tool in self._retrieval_tools)
+            named = recalled or entry.tool in self._retrieval_tools
+            return self._prepared_call(entry, shown, recalled=named or _repeats(entry, shown, meanwhile))
         except _LeftOutError:
             return None
         except Exception as error:  # noqa: BLE001  of the caller's function, whose message may quote the text
@@ -198,7 +218,7 @@ class MemoryRecorder:
 
     def _prepared_call(self, call: ToolCall, shown: Sequence[str], *, recalled: bool) -> ToolCall | None:
         result = readable(call.result or "")  # as it will be read, so that redact() sees no escapes
-        if recalled or share_repeated(result, shown) >= _ECHO:
+        if recalled:
             if not self._searches:
                 return None
             call = replace(call, result=None, parts=(), extra={**call.extra, "recalled": True})
@@ -223,6 +243,12 @@ class MemoryRecorder:
     def _fail(self, error: Exception) -> None:
         self._problems.append(f"{type(error).__name__}: {error}")
         logger.warning("a memory was not recorded, or not indexed: %s", error, exc_info=error)
+
+
+def _repeats(call: ToolCall, shown: Sequence[str], meanwhile: Sequence[str]) -> bool:
+    """Whether a call has brought back what the store had shown rather than anything new."""
+    result = readable(call.result or "")
+    return holds_whole(result, meanwhile) or share_repeated(result, shown) >= _ECHO
 
 
 def shortened(text: str, most: int) -> str:

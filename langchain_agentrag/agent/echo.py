@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 _RUN = 24  # letters and digits in a row that are no coincidence
 _LEAST = 6  # of a passage that is shorter than that: below, every other text would hold it
+_WHOLE = 8  # letters of a passage that is recognised as a whole
 _MOSTLY = 0.8  # of a line that is left out
 
 LEFT_OUT = "[… passage left out / 检索内容略去 …]"
@@ -19,6 +20,12 @@ def share_repeated(text: str, passages: Iterable[str]) -> float:
     """Share of a text's letters and digits that repeat one of the passages, in [0, 1]; 0 for a text without any."""
     letters, _ = _letters(text)
     return sum(_repeated(letters, passages)) / len(letters) if letters else 0.0
+
+
+def holds_whole(text: str, passages: Iterable[str]) -> bool:
+    """Whether one of the passages is in the text from its first letter to its last; very short ones do not count."""
+    letters, _ = _letters(text)
+    return any(len(said) >= _WHOLE and said in letters for said, _ in map(_letters, passages))
 
 
 def without_repeated(text: str, passages: Sequence[str]) -> str:

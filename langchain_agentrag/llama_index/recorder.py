@@ -55,6 +55,7 @@ class RecordingMemory(BaseMemory):
     session_id: str = ""
 
     _open: dict[str, ToolCall] = PrivateAttr(default_factory=dict)
+    _mark: int = PrivateAttr(default=0)
 
     @field_validator("agent_id")
     @classmethod
@@ -70,6 +71,7 @@ class RecordingMemory(BaseMemory):
         if not self.session_id:
             given = getattr(self.memory, "session_id", None)
             self.session_id = given if isinstance(given, str) and given else uuid.uuid4().hex
+        self._mark = self.recorder.mark
 
     @classmethod
     def class_name(cls) -> str:
@@ -170,7 +172,8 @@ class RecordingMemory(BaseMemory):
             for entry in self._entries(read, f"{name}-{seen[name]}"):
                 entries[entry.entry_id] = entry
         asks = all(isinstance(entry, Turn) and entry.role == "user" for entry in entries.values())
-        self.recorder.record(self.agent_id, entries.values(), asks=asks)
+        mark, self._mark = self._mark, self.recorder.mark
+        self.recorder.record(self.agent_id, entries.values(), asks=asks, since=mark)
         if not asks:
             self.recorder.answered(self.agent_id)
 

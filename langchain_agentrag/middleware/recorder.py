@@ -137,41 +137,47 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Answer]
     ) -> _Answer:
         """Run the tool and record the call with its result, outcome and duration."""
-        watch = _Watch(request)
+        watch = _Watch(request, self.recorder.mark)
         try:
             answer = handler(request)
         except GraphBubbleUp:  # the run pauses here or goes elsewhere: nothing has come out yet
             raise
         except Exception as error:
-            self._keep([watch.failed(error)], recalled=watch.recalls)
+            self._keep([watch.failed(error)], watch=watch)
             raise
-        self._keep([watch.done(answer)], recalled=watch.recalls)
+        self._keep([watch.done(answer)], watch=watch)
         return answer
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Answer]]
     ) -> _Answer:
         """`wrap_tool_call` without blocking the event loop."""
-        watch = _Watch(request)
+        watch = _Watch(request, self.recorder.mark)
         try:
             answer = await handler(request)
         except GraphBubbleUp:
             raise
         except Exception as error:
-            await self._akeep([watch.failed(error)], recalled=watch.recalls)
+            await self._akeep([watch.failed(error)], watch=watch)
             raise
-        await self._akeep([watch.done(answer)], recalled=watch.recalls)
+        await self._akeep([watch.done(answer)], watch=watch)
         return answer
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
-    def _keep(self, entries: Sequence[Entry], *, recalled: bool = False, asks: bool = False) -> None:
-        if entries and (agent := self._whose()) is not None:
-            self.recorder.record(agent, entries, recalled=recalled, asks=asks)
+    def _keep(self, entries: Sequence[Entry], *, watch: _Watch | None = None, asks: bool = False) -> None:
+        if not entries or (agent := self._whose()) is None:
+            return
+        if watch is None:
+            self.recorder.record(agent, entries, asks=asks)
+        else:
+            self.recorder.record(agent, entries, recalled=watch.recalls, since=watch.mark)
 
-    async def _akeep(self, entries: Sequence[Entry], *, recalled: bool = False, asks: bool = False) -> None:
+    async def _akeep(
+        self, entries: Sequence[Entry], *, watch: _Watch | None = None, asks: bool = False
+    ) -> None:
         if entries:
-            await asyncio.to_thread(self._keep, entries, recalled=recalled, asks=asks)
+            await asyncio.to_thread(self._keep, entries, watch=watch, asks=asks)
 
     def _settle(self) -> None:
         if (agent := self._whose()) is not None:
@@ -189,7 +195,8 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 class _Watch:
     """A tool call while it runs."""
 
-    def __init__(self, request: ToolCallRequest) -> None:
+    def __init__(self, request: ToolCallRequest, mark: int) -> None:
+        self.mark = mark
         self._call, self._session = request.tool_call, _session(request.state)
         self._entry = _call_entry(request)
         self._at, self._started = datetime.now(UTC), time.perf_counter()

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from langchain_agentrag import Analyzer, Chunking, DualIndexer, HashingEmbeddings, SourceDocument
+from langchain_agentrag.connectors.memory import MemoryTable, Turn
 from langchain_agentrag.embedding import background_cosine, resolve_embedder
 from langchain_agentrag.errors import InvalidQueryError, ScopeError
 from langchain_agentrag.langgraph_store import HybridStore
 from langchain_agentrag.langgraph_store.items import StoredItem, item_id, new_item
+from langchain_agentrag.recorder import MemoryRecorder
 from langchain_agentrag.records import Hit
 from langchain_agentrag.scope import resolve_owner
 from tests.contracts.reference import ReferenceStore, Window
@@ -57,6 +60,8 @@ class World:
         self.indexer = self._open(self.folder / "store")
         self._twins: OrderedDict[tuple[str, ...], DualIndexer] | None = OrderedDict() if twins else None
         self._made = 0
+        self._recorded: dict[str, dict[tuple[str, str], str]] = {}
+        self._ever: dict[str | None, set[str]] = defaultdict(set)  # every text an owner ever had
         self.searches = 0
 
     def _open(self, folder: Path) -> DualIndexer:
@@ -64,6 +69,7 @@ class World:
 
     def close(self) -> None:
         self.indexer.close()
+        self._table.engine.dispose()
         for twin in (self._twins or {}).values():
             twin.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -83,7 +89,7 @@ class World:
         unknown = self.model.unknown_texts(owned)
         before = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
         report = self._face(agent).index_documents(documents)
-        self.model.put_all(owned)
+        self._remember(owned)
         after = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
         assert report.added == len(after - before), report
         assert report.deleted == len(before - after), report
@@ -137,7 +143,7 @@ class World:
         held = self.model.matching(agent, {"doc_id": item_id(namespace, key)})
         known = StoredItem.of(self.model.read(agent, held[0]).metadata).created if held else None
         item = new_item(namespace, key, value, ["$"], now=self.now, ttl=None, created=known)
-        self.model.put_all([replace(item.document(), agent_id=agent)])
+        self._remember([replace(item.document(), agent_id=agent)])
 
     def drop(self, agent: str | None, namespace: tuple[str, ...], key: str) -> None:
         self._items(agent, self.indexer).delete(namespace, key)
@@ -164,6 +170,50 @@ class World:
 
     def _items(self, agent: str | None, indexer: DualIndexer) -> HybridStore:
         return HybridStore(indexer, agent_id=agent, shared=agent is None)
+
+    # -- the recorder -------------------------------------------------------------------------------------------------
+
+    def record(self, agent: str, session: str, entry_id: str, text: str) -> None:
+        """Record what an agent says; what is known already stays as it was."""
+        recorder = MemoryRecorder(self.indexer, self._table)
+        turn = Turn(session=session, entry_id=entry_id, role="assistant", text=text, time=self.now)
+        new = recorder.record(agent, [turn])
+        assert recorder.problems == ()
+        kept = {(entry.session, entry.entry_id): entry for entry in recorder.table.read(agent)}
+        known = self._recorded.setdefault(agent, {})
+        assert new == ((session, entry_id) not in known)
+        if new:
+            known[session, entry_id] = text
+            if (document := recorder.table.document(agent, kept[session, entry_id])) is not None:
+                self._remember([document])
+        assert {place: entry.text for place, entry in kept.items()} == known
+        # what was shown to an agent was shared or its own at the time
+        seen = self._ever[None] | self._ever[agent]
+        assert all(any(part in whole for whole in seen) for part in self.indexer.shown.to(agent))
+
+    def _remember(self, documents: Iterable[SourceDocument]) -> None:
+        self.model.put_all(list(documents))
+        for doc in documents:
+            self._ever[doc.agent_id].add(doc.text)
+
+    @cached_property
+    def _table(self) -> MemoryTable:
+        return MemoryTable(f"sqlite:///{self.folder / 'memory.db'}")
+
+    def unrecord(self, agent: str, session: str) -> None:
+        """Forget a session of an agent, in the table and the store."""
+        deleted = MemoryRecorder(self.indexer, self._table).forget(agent, session=session)
+        known = self._recorded.setdefault(agent, {})
+        gone = [place for place in known if place[0] == session]
+        assert deleted == len(gone)
+        for place in gone:
+            del known[place]
+        for doc in self.model.owned(agent):
+            if doc.metadata.get("session") == session and doc.metadata.get("type") in {
+                "dialogue",
+                "tool_call",
+            }:
+                self.model.remove(agent, doc.doc_id)
 
     def forget(self, agent: str) -> None:
         owned = self.model.owned(agent)

@@ -269,7 +269,21 @@ def retriever_tool(indexer):
     return create_retriever_tool(HybridRetriever(indexer=indexer, agent_id="lina"), "look_up", "Looks up.")
 
 
-@pytest.mark.parametrize("make", [plain_tool, retriever_tool])
+def labelled_tool(indexer):
+    @tool
+    def look_up(question: str) -> str:
+        """As much about each passage as there is of it, as the tools of langmem write."""
+        found = [
+            {"namespace": ["memories", "u1"], "key": "629d22da-b7fe-4954-9e28-818be9d08818", "value": {"content": hit.text},
+             "created_at": "2026-11-30T02:15:50.035175+00:00", "updated_at": "2026-11-30T02:15:50.035175+00:00", "score": hit.score}
+            for hit in indexer.search(question, agent_id="lina")
+        ]  # fmt: skip
+        return json.dumps(found * 2 + [{"more": "labels " * 40}])
+
+    return look_up
+
+
+@pytest.mark.parametrize("make", [plain_tool, retriever_tool, labelled_tool])
 @pytest.mark.parametrize("searches", [False, True])
 def test_what_was_recalled_is_not_kept_again(indexer, table, make, searches):
     indexer.index_documents([SourceDocument("manual", SECRET)], "lina")

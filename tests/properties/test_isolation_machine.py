@@ -46,6 +46,7 @@ queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
     ["same line", "", "的", "。！", "量子纠缠", "*", "words:alpha"]
 )
 places = st.sampled_from([("n1",), ("n10",), ("n1", "a"), ("%",)])
+sessions = st.sampled_from(["s", "S", "s/1", "%"])
 item_keys = st.sampled_from(["k", "k1", "*"])
 weights = st.sampled_from([None, (0.5, 0.5), (0.7, 0.3), (1.0, 0.0), (0.0, 1.0)])
 
@@ -240,6 +241,16 @@ class Agents(RuleBasedStateMachine):
     @rule(data=st.data(), place=places, key=item_keys)
     def drop(self, data: st.DataObject, place: tuple[str, ...], key: str) -> None:
         self.world.drop(self.who(data), place, key)
+        self.probe()
+
+    @rule(data=st.data(), session=sessions, entry=item_keys, text=texts)
+    def record(self, data: st.DataObject, session: str, entry: str, text: str) -> None:
+        self.world.record(data.draw(st.sampled_from(self.agents)), session, entry, text)
+        self.probe()
+
+    @rule(data=st.data(), session=sessions)
+    def unrecord(self, data: st.DataObject, session: str) -> None:
+        self.world.unrecord(data.draw(st.sampled_from(self.agents)), session)
         self.probe()
 
     @rule(place=places | st.just(()), query=st.none() | queries)
