@@ -36,11 +36,13 @@ class SourceItem:
         key: Stable name within the connector.
         version: Equal versions mean an unchanged item, which is then not loaded; None means always load.
         load: Reads the item. It may give several documents, or none when there is nothing to index in it.
+        size: Characters that the item holds in memory already, roughly.
     """
 
     key: str
     version: str | None
     load: Callable[[], Iterable[SourceDocument]]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,19 +164,42 @@ def item_documents(connection: sqlite3.Connection, source: str, item: str) -> li
     ]
 
 
-def item_versions(connection: sqlite3.Connection, source: str) -> dict[str, str | None]:
-    """Item → version of everything a connector delivered and still has."""
-    return dict(connection.execute("SELECT item, version FROM items WHERE source = ?", (source,)))
+def item_versions(connection: sqlite3.Connection, source: str, items: Sequence[str]) -> dict[str, str | None]:
+    """Item → version, of those of at most 500 items that a connector delivered and still has."""
+    marks = ",".join("?" * len(items))
+    query = f"SELECT item, version FROM items WHERE source = ? AND item IN ({marks})"
+    return dict(connection.execute(query, (source, *items)))
 
 
-def item_counts(connection: sqlite3.Connection, source: str, now: datetime) -> dict[str, int]:
-    """Item → number of documents that have not expired, of everything a connector delivered and still has."""
+def item_counts(
+    connection: sqlite3.Connection, source: str, items: Sequence[str], now: datetime
+) -> dict[str, int]:
+    """Item → number of documents that have not expired, of those of at most 500 items that have any document."""
+    marks = ",".join("?" * len(items))
     return dict(
         connection.execute(
-            f"SELECT item, count(*) FROM documents d WHERE source = ? AND {NOT_EXPIRED} GROUP BY item",
-            (source, microseconds(now)),
+            f"SELECT item, sum({NOT_EXPIRED}) FROM documents d WHERE source = ? AND item IN ({marks}) GROUP BY item",
+            (microseconds(now), source, *items),
         )
     )
+
+
+def stored_items(connection: sqlite3.Connection, source: str) -> Iterator[list[str]]:
+    """Names of everything a connector delivered and still has, in order, a part at a time.
+
+    Each part is a query of its own: the store may be written in between.
+    """
+    after = ""
+    while True:
+        rows = connection.execute(
+            "SELECT item FROM items WHERE source = ?1 AND item >= ?2 UNION "
+            "SELECT item FROM documents WHERE source = ?1 AND item >= ?2 ORDER BY item LIMIT 500",
+            (source, after),
+        ).fetchall()
+        if not rows:
+            return
+        yield [item for (item,) in rows]
+        after = rows[-1][0] + "\0"  # the next text there can be
 
 
 def document_times(connection: sqlite3.Connection, documents: Sequence[int]) -> dict[int, datetime]:

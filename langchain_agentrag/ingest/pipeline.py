@@ -88,7 +88,9 @@ class Pipeline:
         self._expected: dict[Address, StoredDocument | None] = {}
         self._recent: dict[str | None, dict[bytes, Vectors]] = {}  # vectors the catalog may not hold yet
         self._done, self._started = 0, time.monotonic()
-        self.report = SyncReport()
+        self._report = SyncReport()
+        self._failed: list[Failure] = []  # a million of them would make each addition of reports slow
+        self._skipped: list[Failure] = []
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +106,21 @@ class Pipeline:
                 self._store.erase()  # once, not per batch: it may write much of a keyword index anew
         finally:
             self._writer.shutdown()
-            self.report += SyncReport(seconds=time.monotonic() - self._started)
+            self._report += SyncReport(seconds=time.monotonic() - self._started)
+
+    @property
+    def report(self) -> SyncReport:
+        """What was done so far."""
+        return replace(self._report, failed=tuple(self._failed), skipped=tuple(self._skipped))
+
+    @property
+    def failures(self) -> int:
+        """How many items have failed so far."""
+        return len(self._failed)
+
+    def leave(self, unchanged: int) -> None:
+        """So many documents are there as they are."""
+        self._report += SyncReport(unchanged=unchanged)
 
     # -- what goes in ---------------------------------------------------------------------------------------------
 
@@ -140,7 +156,7 @@ class Pipeline:
         pending = self._is_pending(address)
         moved = known is not None and source is not None and (known.source, known.item) != (source, item)
         if known is not None and known.signature == signature and not pending and not moved:
-            self.report += SyncReport(unchanged=1)
+            self._report += SyncReport(unchanged=1)
             return
         chunks = _telling(chunk_document(document, self._chunking)) if split else [whole_chunk(document)]
         if not chunks:
@@ -195,11 +211,11 @@ class Pipeline:
 
     def fail(self, key: str, reason: str) -> None:
         """Report an item that could not be read."""
-        self.report += SyncReport(failed=(Failure(key, reason),))
+        self._failed.append(Failure(key, reason))
 
     def skip(self, key: str, reason: str) -> None:
         """Report an item that is left out."""
-        self.report += SyncReport(skipped=(Failure(key, reason),))
+        self._skipped.append(Failure(key, reason))
 
     def advance(self, item: str) -> None:
         """Tell the caller that one more item is done."""
@@ -272,14 +288,14 @@ class Pipeline:
             return
         outcome = running.result()
         self._in_flight = set()
-        self.report += SyncReport(
+        self._report += SyncReport(
             added=outcome.added, updated=outcome.updated, deleted=outcome.deleted, chunks=outcome.chunks
         )
         self._tell("")
 
     def _tell(self, item: str) -> None:
         if self._on_progress is not None:
-            self._on_progress(Progress(self._done, self._total, item, self.report.chunks))
+            self._on_progress(Progress(self._done, self._total, item, self._report.chunks))
 
     # -- vectors --------------------------------------------------------------------------------------------------
 
@@ -310,7 +326,7 @@ class Pipeline:
         embedded = sum(map(len, fresh.values()))
         if not embedded:  # nothing slow is lost with a larger batch
             self._batch_size = _LARGEST
-        self.report += SyncReport(embedded=embedded, reused=total - embedded)
+        self._report += SyncReport(embedded=embedded, reused=total - embedded)
         return vectors
 
     def _embed(self, texts: dict[bytes, str], done: dict[bytes, Vectors]) -> None:
@@ -323,7 +339,7 @@ class Pipeline:
             found = model.embed_documents([texts[key] for key in part])
             self._check_dimension(found.shape[1])
             done.update(zip(part, found, strict=True))
-        self.report += SyncReport(truncated=model.count_truncated(list(texts.values())))
+        self._report += SyncReport(truncated=model.count_truncated(list(texts.values())))
         rate = len(texts) / max(time.monotonic() - started, 1e-6)
         self._batch_size = int(np.clip(rate * _SECONDS_PER_BATCH, _SMALLEST, _LARGEST))
 

@@ -4,57 +4,151 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from langchain_agentrag.connectors.base import BaseConnector, Gap, NotIndexableError, SourceItem
 from langchain_agentrag.errors import AgentRagError
-from langchain_agentrag.index.reading import item_counts, item_documents, item_versions
+from langchain_agentrag.index.reading import (
+    is_storable,
+    item_counts,
+    item_documents,
+    item_versions,
+    stored_items,
+)
 from langchain_agentrag.index.store import Store
+from langchain_agentrag.index.visits import Visits
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
-from langchain_agentrag.records import SourceDocument, SyncReport
+from langchain_agentrag.records import SourceDocument
 
 logger = logging.getLogger(__name__)
 
-_Addresses = set[tuple[str | None, str]]
+_LOOKED_UP = 256  # items looked up in one query
+_HELD = 2**20  # characters that items looked up together may hold
 
 
 def sync(store: Store, connector: BaseConnector, pipeline: Pipeline) -> None:
     """Bring the store in step with a connector; the pipeline's report says what was done.
 
     An item of the same version as before is not read. What could not be read keeps what was stored of it. Removals
-    come last, so that text which only moved finds its vectors again.
+    come last, so that text which only moved finds its vectors again. Memory does not grow with the source.
 
     Raises:
         ConnectorError: the source cannot be listed at all; nothing was removed.
     """
-    source = _source(connector)
-    connection = store.catalog.connection()
-    before, counts = item_versions(connection, source), item_counts(connection, source, store.now())
-    seen: set[str] = set()
-    shielded: list[str] = []
-    kept: _Addresses = set()  # what this run put: a document may have moved from one item to another
-    shrunk: dict[str, str | None] = {}
-    for item in connector.items():
-        if isinstance(item, Gap):
-            _note_gap(item, pipeline, seen, shielded)
+    with Visits() as visits:
+        run = _Run(store, connector, pipeline, visits)
+        for group in _groups(connector.items()):
+            run.take(group)
+        run.remove_the_rest()
+
+
+def _groups(items: Iterable[SourceItem | Gap]) -> Iterator[list[SourceItem | Gap]]:
+    group: list[SourceItem | Gap] = []
+    held = 0
+    for item in items:
+        group.append(item)
+        held += item.size if isinstance(item, SourceItem) else 0
+        if len(group) >= _LOOKED_UP or held >= _HELD:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
+class _Run:
+    """One sync: what the source has listed so far, and what follows from it at the end."""
+
+    def __init__(self, store: Store, connector: BaseConnector, pipeline: Pipeline, visits: Visits) -> None:
+        self._store, self._connector, self._pipeline, self._visits = store, connector, pipeline, visits
+        self._source = _source(connector)
+        self._shielded: list[str] = []
+        self._shrunk: dict[str, str | None] = {}
+
+    def take(self, group: list[SourceItem | Gap]) -> None:
+        """Put what is new or changed among some items; their names are looked up together."""
+        connection = self._store.catalog.connection()
+        names = [item.key for item in group if isinstance(item, SourceItem) and is_storable(item.key)]
+        before = item_versions(connection, self._source, names)
+        counts = item_counts(connection, self._source, names, self._store.now())
+        met = self._visits.met_items(names)
+        listed: dict[str, str | None] = {}
+        for item in group:
+            if isinstance(item, Gap):
+                self._note(item, listed)
+            elif item.key in met or item.key in listed:
+                self._again(item, listed)
+            else:
+                listed[item.key] = item.version
+                if item.version is not None and before.get(item.key) == item.version:
+                    self._pipeline.leave(counts.get(item.key, 0))
+                elif self._read(item):
+                    self._settle(item, had_any=item.key in counts)
+            self._pipeline.advance(item.key)
+        self._visits.note_items(listed)
+
+    def remove_the_rest(self) -> None:
+        """Remove what the source no longer holds."""
+        for key, version in self._shrunk.items():
+            self._remove(key)
+            self._pipeline.remember(self._source, key, version)
+        for names in stored_items(self._store.catalog.connection(), self._source):
+            for key in sorted(set(names) - self._visits.met_items(names)):
+                if not any(key.startswith(folder) for folder in self._shielded):
+                    self._remove(key)
+                    self._pipeline.forget(self._source, key)
+
+    def _note(self, gap: Gap, listed: dict[str, str | None]) -> None:
+        if gap.skipped:
+            self._pipeline.skip(gap.key, gap.reason)
+            return
+        self._pipeline.fail(gap.key, gap.reason)
+        if gap.key.endswith("/"):
+            # what lies below could not be listed, which does not mean that it is gone
+            self._shielded.append(gap.key)
+        listed.setdefault(gap.key, None)
+
+    def _again(self, item: SourceItem, listed: dict[str, str | None]) -> None:
+        """An item that is listed twice: equal rows of a query are one, different ones contradict each other."""
+        same = (
+            item.version is not None and listed[item.key] == item.version
+            if item.key in listed
+            else self._visits.met_as(item.key, item.version)
+        )
+        if not same:
+            self._pipeline.fail(
+                item.key,
+                "it was listed before with other content: the first was kept, as keys must be unique",
+            )
+
+    def _read(self, item: SourceItem) -> bool:
+        """Put an item's documents; whether all of them were taken."""
+        failures = self._pipeline.failures
+        reading = _Reading(item, self._connector, self._pipeline)
+        for document in reading:
+            self._visits.note_address(document.agent_id, document.doc_id)
+            self._pipeline.put(document, self._source, item.key)
+        return reading.complete and self._pipeline.failures == failures
+
+    def _settle(self, item: SourceItem, *, had_any: bool) -> None:
+        """Remember an item's version, now or when the documents it has lost are removed."""
+        if had_any and self._left_over(item.key):
+            self._shrunk[item.key] = item.version
         else:
-            seen.add(item.key)
-            if item.version is not None and before.get(item.key) == item.version:
-                pipeline.report += SyncReport(unchanged=counts.get(item.key, 0))
-            elif _read(source, item, connector, pipeline, kept):
-                if _left_over(store, source, item.key, kept):
-                    shrunk[item.key] = item.version
-                else:
-                    pipeline.remember(source, item.key, item.version)
-        pipeline.advance(item.key)
-    for key, version in shrunk.items():
-        _remove(store, source, key, pipeline, kept)
-        pipeline.remember(source, key, version)
-    for key in sorted({*before, *counts} - seen):
-        if not any(key.startswith(folder) for folder in shielded):
-            _remove(store, source, key, pipeline, kept)
-            pipeline.forget(source, key)
+            self._pipeline.remember(self._source, item.key, item.version)
+
+    def _left_over(self, key: str) -> list[tuple[str | None, str]]:
+        """Stored documents of an item that this run has not put: a document may have moved to another item."""
+        found = item_documents(self._store.catalog.connection(), self._source, key)
+        return [
+            (known.owner, known.doc_id)
+            for known in found
+            if not self._visits.met_address(known.owner, known.doc_id)
+        ]
+
+    def _remove(self, key: str) -> None:
+        for owner, doc_id in self._left_over(key):
+            self._pipeline.remove(owner, doc_id)
 
 
 def _source(connector: BaseConnector) -> str:
@@ -62,16 +156,6 @@ def _source(connector: BaseConnector) -> str:
     if connector.agent_id is None:
         return connector.connector_id
     return json.dumps([connector.connector_id, connector.agent_id], ensure_ascii=False)
-
-
-def _note_gap(gap: Gap, pipeline: Pipeline, seen: set[str], shielded: list[str]) -> None:
-    if gap.skipped:
-        pipeline.skip(gap.key, gap.reason)
-        return
-    pipeline.fail(gap.key, gap.reason)
-    if gap.key.endswith("/"):
-        shielded.append(gap.key)  # what lies below could not be listed, which does not mean that it is gone
-    seen.add(gap.key)
 
 
 class _Reading:
@@ -105,26 +189,3 @@ class _Reading:
         self.complete = False
         kind = "" if isinstance(error, AgentRagError) else f"{type(error).__name__}: "
         self._pipeline.fail(self._item.key, f"{kind}{error}")
-
-
-def _read(
-    source: str, item: SourceItem, connector: BaseConnector, pipeline: Pipeline, kept: _Addresses
-) -> bool:
-    """Put an item's documents; whether all of them were taken."""
-    failures = len(pipeline.report.failed)
-    reading = _Reading(item, connector, pipeline)
-    for document in reading:
-        kept.add((document.agent_id, document.doc_id))
-        pipeline.put(document, source, item.key)
-    return reading.complete and len(pipeline.report.failed) == failures
-
-
-def _left_over(store: Store, source: str, key: str, kept: _Addresses) -> list[tuple[str | None, str]]:
-    """Stored documents of an item that it no longer holds."""
-    found = item_documents(store.catalog.connection(), source, key)
-    return [(known.owner, known.doc_id) for known in found if (known.owner, known.doc_id) not in kept]
-
-
-def _remove(store: Store, source: str, key: str, pipeline: Pipeline, kept: _Addresses) -> None:
-    for owner, doc_id in _left_over(store, source, key, kept):
-        pipeline.remove(owner, doc_id)
