@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from langchain_agentrag.connectors.base import BaseConnector
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.connectors.memory import AgentMemoryConnector
+    from langchain_agentrag.connectors.sql import DatabaseConnector
     from langchain_agentrag.connectors.sql_query import ReadOnlyDatabase
+    from langchain_agentrag.connectors.sql_schema import DatabaseSchemaConnector
     from langchain_agentrag.embedding import HashingEmbeddings
     from langchain_agentrag.indexer import DualIndexer
     from langchain_agentrag.langgraph_store import HybridStore
@@ -37,6 +39,8 @@ _HOMES = {
     "Analyzer": "analysis",
     "BaseConnector": "connectors.base",
     "Chunking": "chunking",
+    "DatabaseConnector": "connectors.sql",
+    "DatabaseSchemaConnector": "connectors.sql_schema",
     "DualIndexer": "indexer",
     "FileSystemConnector": "connectors.files",
     "GuardedTool": "agent.tool_rules",
@@ -67,6 +71,8 @@ __all__ = [
     "Analyzer",
     "BaseConnector",
     "Chunking",
+    "DatabaseConnector",
+    "DatabaseSchemaConnector",
     "DualIndexer",
     "FileSystemConnector",
     "GuardedTool",

@@ -13,7 +13,8 @@ os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.servers import mariadb_url, postgres_url, redis_url  # noqa: F401  fixtures
+from tests.databases import database, fresh  # noqa: F401  fixtures
+from tests.servers import mariadb_url, postgres_url, redis_url  # noqa: F401
 
 # Deadlines measure the machine, not the code: other work shares the cores.
 settings.register_profile(

@@ -7,15 +7,14 @@ such a thing, and it is always rolled back.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from langchain_agentrag.connectors.sql_engine import open_engine, read_only, reason, shown, sqlglot_dialect
+from langchain_agentrag.connectors.sql_reflect import describe, table_names
 from langchain_agentrag.errors import ConnectorError, InvalidQueryError, MissingExtraError
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
 
 _FORBIDDEN_FUNCTIONS = frozenset(
     (
@@ -45,7 +44,6 @@ _FORBIDDEN_FUNCTIONS = frozenset(
         "opendatasource",
     )
 )
-_PROGRESS_STEPS = 20_000  # SQLite instructions between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class ReadOnlyDatabase:
         max_rows: int = 50,
         timeout: float = 10.0,
     ) -> None:
-        self._engine = _engine(source)
+        self._engine = open_engine(source)
         self._tables = None if tables is None else {table.casefold() for table in tables}
         self.max_rows, self._timeout = max_rows, timeout
 
@@ -99,21 +97,20 @@ class ReadOnlyDatabase:
         Raises:
             ConnectorError: the database cannot be reached.
         """
-        from sqlalchemy import exc, inspect
+        from sqlalchemy import exc
 
         try:
-            inspector = inspect(self._engine)
-            names = [
-                name
-                for name in [*inspector.get_table_names(), *inspector.get_view_names()]
-                if self._open(name)
+            with self._engine.connect() as connection:
+                names = sorted(name for name in table_names(connection, None) if self._open(name))
+                tables = [describe(connection, name, None) for name in names]
+            lines = [
+                f"{table.name}({', '.join(f'{column.name} {column.type}' for column in table.columns)})"
+                for table in tables
             ]
-            lines = []
-            for name in sorted(names):
-                columns = (f"{column['name']} {column['type']}" for column in inspector.get_columns(name))
-                lines.append(f"{name}({', '.join(columns)})")
         except exc.SQLAlchemyError as error:
-            raise ConnectorError(f"Cannot read the schema of {self._shown()}: {_reason(error)}.") from error
+            raise ConnectorError(
+                f"Cannot read the schema of {self._shown()}: {self._reason(error)}."
+            ) from error
         text = "\n".join(lines)
         return (
             text
@@ -128,24 +125,25 @@ class ReadOnlyDatabase:
             InvalidQueryError: it is no single SELECT, or the database cannot answer it; the message says why.
             ConnectorError: the database cannot be reached, or the time is up.
         """
-        from sqlalchemy import exc, text
+        from sqlalchemy import exc
 
         checked = self._checked(sql)
         started = time.monotonic()
         try:
-            with self._engine.connect() as connection, self._read_only(connection, started):
-                result = connection.execute(text(checked.replace(":", r"\:")))
-                found = result.fetchmany(self.max_rows + 1)
-                rows = tuple(tuple(row) for row in found[: self.max_rows])
-                return Rows(tuple(result.keys()), rows, len(found) > self.max_rows)
+            with read_only(self._engine, self._timeout) as connection:
+                streamed = connection.execution_options(no_parameters=True, stream_results=True)
+                with closing(streamed.exec_driver_sql(checked)) as result:
+                    found = result.fetchmany(self.max_rows + 1)
+                    rows = tuple(tuple(row) for row in found[: self.max_rows])
+                    return Rows(tuple(result.keys()), rows, len(found) > self.max_rows)
         except exc.SQLAlchemyError as error:
             if time.monotonic() - started >= self._timeout:
                 raise ConnectorError(
                     f"The query took longer than {self._timeout:g} s and was stopped: ask for less."
                 ) from error
             if isinstance(error, exc.OperationalError) and getattr(error, "connection_invalidated", False):
-                raise ConnectorError(f"Cannot reach {self._shown()}: {_reason(error)}.") from error
-            raise InvalidQueryError(f"The database refused the query: {_reason(error)}.") from error
+                raise ConnectorError(f"Cannot reach {self._shown()}: {self._reason(error)}.") from error
+            raise InvalidQueryError(f"The database refused the query: {self._reason(error)}.") from error
 
     def _checked(self, sql: str) -> str:
         """The statement, parsed and written anew, so that what was checked is what runs."""
@@ -155,9 +153,7 @@ class ReadOnlyDatabase:
         except ImportError as error:
             raise MissingExtraError("SQL questions", "sql") from error
 
-        dialect = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}.get(
-            self.dialect, self.dialect
-        )
+        dialect = sqlglot_dialect(self.dialect)
         try:
             statements = [
                 statement for statement in sqlglot.parse(sql, read=dialect) if statement is not None
@@ -189,53 +185,12 @@ class ReadOnlyDatabase:
     def _open(self, table: str) -> bool:
         return self._tables is None or table.casefold() in self._tables
 
-    @contextmanager
-    def _read_only(self, connection: Connection, started: float) -> Iterator[None]:
-        """A transaction that the database itself keeps from writing, within the time."""
-        milliseconds = int(self._timeout * 1000)
-        driver: Any = connection.connection.dbapi_connection
-        if self.dialect == "sqlite":
-            connection.exec_driver_sql("PRAGMA query_only = ON")
-            driver.set_progress_handler(lambda: time.monotonic() - started > self._timeout, _PROGRESS_STEPS)
-        elif self.dialect == "postgresql":
-            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
-            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {milliseconds}")
-        elif self.dialect in {"mysql", "mariadb"}:
-            connection.exec_driver_sql(f"SET SESSION MAX_EXECUTION_TIME = {milliseconds}")
-            connection.rollback()
-            connection.exec_driver_sql("START TRANSACTION READ ONLY")
-        try:
-            yield
-        finally:
-            connection.rollback()
-            if self.dialect == "sqlite":
-                driver.set_progress_handler(None, 0)
-                connection.exec_driver_sql("PRAGMA query_only = OFF")
-
     def _shown(self) -> str:
-        return str(self._engine.url.render_as_string(hide_password=True))
+        return shown(self._engine)
 
-
-def _engine(source: Any) -> Engine:  # noqa: ANN401
-    try:
-        from sqlalchemy import Engine, create_engine
-    except ImportError as error:
-        raise MissingExtraError("SQL databases", "sql") from error
-
-    engine = getattr(source, "engine", source)
-    if isinstance(engine, Engine):
-        return engine
-    if isinstance(source, str):
-        return create_engine(source)
-    raise InvalidQueryError(
-        f"Cannot ask a {type(source).__name__}: pass a SQLAlchemy engine or a database URL."
-    )
+    def _reason(self, error: Exception) -> str:
+        return reason(error, self._engine)
 
 
 def _function(node: Any) -> str:  # noqa: ANN401  a sqlglot expression
     return str(node.name if node.key == "anonymous" else node.sql_name()).casefold()
-
-
-def _reason(error: Exception) -> str:
-    """What the database said, in one line, without the statement."""
-    return str(getattr(error, "orig", None) or error).strip().splitlines()[0][:300].rstrip(".")

@@ -43,7 +43,7 @@ HOMES = {
     "sentence_transformers": ("embedding", "search/rerank"),
     "sqlalchemy": ("connectors/sql", "connectors/memory/"),
     "sqlglot": ("connectors/sql",),
-    "sqlite3": ("index/", "evaluation/vectors.py", "agent/operation_file.py"),
+    "sqlite3": ("index/", "evaluation/vectors.py", "agent/operation_file.py", "connectors/sql_engine.py"),
     "Stemmer": ("analysis/",),
     "tantivy": ("index/keyword.py",),
     "torch": (),

@@ -16,6 +16,8 @@ PROMISED = [
     "Analyzer",
     "BaseConnector",
     "Chunking",
+    "DatabaseConnector",
+    "DatabaseSchemaConnector",
     "DualIndexer",
     "FileSystemConnector",
     "GuardedTool",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from dataclasses import dataclass, field
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from langchain_agentrag import (
     AgentMemoryConnector,
     Analyzer,
+    DatabaseConnector,
     DualIndexer,
     FileSystemConnector,
     HashingEmbeddings,
@@ -36,6 +39,7 @@ from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVec
 from tests.contracts.reference_fusion import reference_fusion
 from tests.contracts.vector_leg import VectorLegContract
 from tests.contracts.world import fresh_folder
+from tests.databases import run
 
 
 @pytest.fixture
@@ -334,3 +338,46 @@ class TestAgentMemoryConnector(ConnectorFixtures, ConnectorContract):
         return lambda agent_id=None, name="memory": MemoryFileSource(
             folder / str(agent_id) / f"{name}.json", agent_id
         )
+
+
+class TableSource:
+    """A table with one row per key; a row is spoilt by taking its owner away."""
+
+    def __init__(self, engine: sa.Engine, name: str, agent_id: str | None) -> None:
+        self.engine, self.name, self.agent_id = engine, name, agent_id
+        run(engine, f"CREATE TABLE {name} (path VARCHAR(20) PRIMARY KEY, body VARCHAR(99), bad INTEGER)")
+        for key, text in START.items():
+            self.write(key, text)
+
+    def connector(self):
+        return DatabaseConnector(self.engine, table=self.name, text=self._text, agent_id=self.agent_id)
+
+    def write(self, key, text, bad=0):
+        self.remove(key)
+        run(self.engine, f"INSERT INTO {self.name} VALUES ('{key}', '{text}', {bad})")
+
+    def remove(self, key):
+        run(self.engine, f"DELETE FROM {self.name} WHERE path = '{key}'")
+
+    def spoil(self, key):
+        run(self.engine, f"UPDATE {self.name} SET bad = 1 WHERE path = '{key}'")
+
+    _text = "{body}"
+
+
+class TableSourceWithFunction(TableSource):
+    @staticmethod
+    def _text(row):
+        if row["bad"]:
+            raise ValueError("this row is bad")
+        return row["body"]
+
+
+class TestDatabaseConnector(ConnectorFixtures, ConnectorContract):
+    @pytest.fixture
+    def source(self, database, request):
+        # only a function can fail on one row; it is asked for every row, so that there is no version to compare
+        fails = "cannot_be_read" in request.node.name
+        names = itertools.count(1)
+        kind = TableSourceWithFunction if fails else TableSource
+        return lambda agent_id=None, name="memory": kind(database, f"{name}{next(names)}", agent_id)

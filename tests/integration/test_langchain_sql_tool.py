@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from langchain_agentrag.connectors.sql_query import ReadOnlyDatabase
+from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.sql_tool import SQLTool
 
 
@@ -106,7 +107,7 @@ def test_the_database_itself_refuses_to_write_even_if_the_parser_were_fooled(eng
     database = ReadOnlyDatabase(engine)
     monkeypatch.setattr(database, "_checked", lambda sql: sql)
     for sql in ("DELETE FROM orders", "CREATE TABLE t(a)"):
-        with pytest.raises(Exception, match="readonly"):
+        with pytest.raises(InvalidQueryError, match="not authorized"):
             database.run(sql)
     monkeypatch.undo()
     assert counted(engine) == 120

@@ -1,0 +1,154 @@
+"""Rows of a database through DatabaseConnector: quality on tau_retail_sql, and memory over a large table.
+
+    python benchmarks/rows.py quality DATA [--embeddings hash|local]
+    python benchmarks/rows.py memory [--rows 1000000] [--url URL] [--dimensions 8] [--chroma auto]
+
+`quality` loads DATA/tau_retail_sql/retail.sql into SQLite and indexes its tables with the default text of a row;
+documents are told by `table:key`, as in its qrels. `memory` prints the process's memory as a table is indexed
+and synced again (Linux). Without --url the table is one of SQLite; with one it is made there, as `agentrag_rows`, and
+dropped afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sqlite3
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from langchain_agentrag import DatabaseConnector, DualIndexer, HashingEmbeddings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+TABLES = ("users", "orders", "products")  # what the qrels name
+VIEWS = tuple(f"document_{table}" for table in TABLES)
+CHINESE = "机床 主轴 报警 冷却液 温度 备件 巡检 订单 客户 退货"
+ENGLISH = "spindle alarm coolant order refund customer invoice pump valve filter"
+WORDS = f"{CHINESE} {ENGLISH}".split()
+
+
+def quality(options: argparse.Namespace) -> None:
+    from quality import lines, measure, read_qrels, run
+
+    folder = options.data / "tau_retail_sql"
+    queries, qrels = lines(folder / "queries.jsonl"), read_qrels(folder / "qrels.tsv")
+    queries = [query for query in queries if query["_id"] in qrels]
+    home = Path(tempfile.mkdtemp())
+    with sqlite3.connect(home / "retail.db") as database:
+        database.executescript((folder / "retail.sql").read_text(encoding="utf-8"))
+    url = f"sqlite:///{home / 'retail.db'}"
+    views = {view: {"table": view, "key": "id"} for view in VIEWS}
+    sources = {
+        "tables": {table: {"table": table} for table in TABLES},
+        "joining views": views,
+        'joining views, text="{text}"': {
+            view: settings | {"text": "{text}"} for view, settings in views.items()
+        },
+    }
+    print("| rows of | documents | setting | nDCG@10 | Recall@10 | MRR@10 |\n|---|---|---|---|---|---|")
+    for number, (what, connectors) in enumerate(sources.items()):
+        with DualIndexer(home / f"store{number}", options.embeddings) as indexer:
+            for name, settings in connectors.items():
+                indexer.sync(DatabaseConnector(url, name=name, **settings))
+            for mode in ("keyword", "hybrid"):
+                answers, _ = run(indexer, queries, mode=mode)
+                answers = {
+                    query: {listed(doc_id): score for doc_id, score in found.items()}
+                    for query, found in answers.items()
+                }
+                figures = " | ".join(f"{figure:.4f}" for figure in measure(qrels, answers))
+                print(f"| {what} | {indexer.stats().documents} | {mode} | {figures} |", flush=True)
+
+
+def listed(doc_id: str) -> str:
+    """The name of a document in the qrels: a view's own key is that already."""
+    name, _, key = doc_id.partition(":")
+    return key if name in VIEWS else doc_id
+
+
+def resident() -> str:
+    """Memory of this process's own now, and what it has mapped of files, which the system takes back when it must."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    held = dict(re.findall(r"^(Rss\w+):\s+(\d+) kB", status, re.MULTILINE))
+    return f"{int(held['RssAnon']) // 1024:5} MB, files {int(held['RssFile']) // 1024:5} MB"
+
+
+def fill(engine: sa.Engine, rows: int) -> sa.Table:
+    table = sa.Table(
+        "agentrag_rows",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("note", sa.String(200)),
+        sa.Column("amount", sa.Numeric(10, 2)),
+    )
+    table.metadata.drop_all(engine)
+    table.metadata.create_all(engine)
+    some = random.Random(7)
+    for start in range(0, rows, 5_000):
+        with engine.begin() as connection:
+            connection.execute(
+                table.insert(),
+                [
+                    {"id": number, "note": " ".join(some.choices(WORDS, k=8)), "amount": number % 997}
+                    for number in range(start, min(start + 5_000, rows))
+                ],
+            )
+    return table
+
+
+def memory(options: argparse.Namespace) -> None:
+    home = Path(tempfile.mkdtemp())
+    engine = sa.create_engine(options.url or f"sqlite:///{home / 'rows.db'}")
+    table = fill(engine, options.rows)
+    step, started = max(options.rows // 10, 1), time.monotonic()
+
+    def tell(progress) -> None:
+        nonlocal shown
+        if progress.item and progress.done - shown >= step:
+            shown = progress.done
+            print(f"{shown:>9,} rows  {resident()}  {time.monotonic() - started:6.0f} s", flush=True)
+
+    with DualIndexer(
+        home / "store",
+        HashingEmbeddings(options.dimensions),
+        chroma=options.chroma,
+        exact_limit=options.exact_limit,
+    ) as indexer:
+        for what in ("indexed", "synced again"):
+            shown = 0
+            print(f"{what}: {resident()} before", flush=True)
+            report = indexer.sync(
+                DatabaseConnector(engine, table="agentrag_rows", name="rows"), on_progress=tell
+            )
+            print(f"{what}: {report.added:,} added, {report.unchanged:,} unchanged in {report.seconds:.0f} s")
+    table.metadata.drop_all(engine)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("quality")
+    one.add_argument("data", type=Path)
+    one.add_argument("--embeddings", default="hash")
+    one.set_defaults(run=quality)
+    two = commands.add_parser("memory")
+    two.add_argument("--rows", type=int, default=1_000_000)
+    two.add_argument("--url")
+    two.add_argument("--dimensions", type=int, default=8)
+    two.add_argument("--chroma", default="auto")
+    two.add_argument(
+        "--exact-limit", type=int, default=10_000_000, help="rows before Chroma's graph, held in memory"
+    )
+    two.set_defaults(run=memory)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

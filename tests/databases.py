@@ -1,0 +1,137 @@
+"""Fresh databases of all four makes, and the same tables in each of them."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.pool import NullPool
+
+KINDS = ("sqlite", "duckdb", "postgresql", "mariadb")
+_numbers = itertools.count(1)
+
+Fresh = Callable[[str], sa.Engine]
+
+
+@pytest.fixture
+def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fresh]:
+    """Makes an empty database of a kind and gives an engine that may do everything; dropped after the test."""
+    made: list[Callable[[], None]] = []
+
+    def make(kind: str) -> sa.Engine:
+        engine, drop = _make(kind, request, tmp_path)
+        made.append(drop)
+        return engine
+
+    yield make
+    for drop in reversed(made):
+        drop()
+
+
+@pytest.fixture(params=KINDS)
+def database(request: pytest.FixtureRequest, fresh: Fresh) -> sa.Engine:
+    """An empty database of each kind."""
+    return fresh(request.param)
+
+
+def url_of(engine: sa.Engine) -> str:
+    return engine.url.render_as_string(hide_password=False)
+
+
+def run(engine: sa.Engine, *statements: str) -> None:
+    """Run statements of the database's own dialect, as they are."""
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+
+
+def kind_of(engine: sa.Engine) -> str:
+    return "mariadb" if engine.dialect.name == "mysql" else engine.dialect.name
+
+
+def _make(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[sa.Engine, Callable[[], None]]:
+    name = f"fresh_{next(_numbers)}"
+    if kind in {"sqlite", "duckdb"}:
+        engine = sa.create_engine(f"{kind}:///{folder / name}.db", poolclass=NullPool)
+        with engine.begin() as connection:  # the file is there from now on
+            connection.exec_driver_sql("CREATE TABLE made (a INTEGER)")
+            connection.exec_driver_sql("DROP TABLE made")
+        return engine, engine.dispose
+    url = sa.make_url(request.getfixturevalue({"postgresql": "postgres_url", "mariadb": "mariadb_url"}[kind]))
+    server = sa.create_engine(url, poolclass=NullPool)
+    run(server, f"CREATE SCHEMA {name}")  # a database of MariaDB; PostgreSQL makes whole databases slowly
+    own = (
+        {"database": name}
+        if kind == "mariadb"
+        else {"query": {**url.query, "options": f"-csearch_path={name}"}}
+    )
+    cascade = "" if kind == "mariadb" else " CASCADE"
+    engine = sa.create_engine(url.set(**own), poolclass=NullPool)
+    return engine, lambda: run(server, f"DROP SCHEMA {name}{cascade}")
+
+
+def sqlite_script(script: Path, folder: Path) -> sa.Engine:
+    """A SQLite database made by a script."""
+    path = folder / f"{script.stem}.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(script.read_text(encoding="utf-8"))
+    connection.close()
+    return sa.create_engine(f"sqlite:///{path}", poolclass=NullPool)
+
+
+def copy_tables(source: sa.Engine, target: sa.Engine) -> None:
+    """The tables of one database in another, of whatever make, keys and references included; views as tables."""
+    metadata = sa.MetaData()
+    metadata.reflect(source, views=True)
+    plain = sa.MetaData()
+    for table in metadata.sorted_tables:
+        keys = {column.name for column in table.primary_key}
+        keys |= {key.parent.name for key in table.foreign_keys}
+        columns = [
+            sa.Column(
+                column.name,
+                _portable(column.type, column.name in keys),
+                *(sa.ForeignKey(f"{key.column.table.name}.{key.column.name}") for key in column.foreign_keys),
+                primary_key=column.primary_key,
+                nullable=column.nullable,
+                autoincrement=False,
+            )
+            for column in table.columns
+        ]
+        sa.Table(table.name, plain, *columns)
+    plain.create_all(target)
+    for table in plain.sorted_tables:
+        original = metadata.tables[table.name]
+        with source.connect() as connection:
+            rows = [dict(row) for row in connection.execute(sa.select(original)).mappings()]
+        with target.begin() as connection:
+            for part in _parts(table, rows):
+                connection.execute(table.insert(), part)
+
+
+def _portable(kind: sa.types.TypeEngine, is_key: bool) -> sa.types.TypeEngine:
+    generic = kind.as_generic(allow_nulltype=True)
+    if is_key and isinstance(generic, sa.String):
+        return sa.String(120)  # MariaDB wants the length of a key
+    if isinstance(generic, sa.String | sa.types.NullType):
+        return sa.Text()
+    return sa.Double() if isinstance(generic, sa.Float) else generic
+
+
+def _parts(table: sa.Table, rows: list[dict]) -> Iterator[list[dict]]:
+    """Rows to insert together: of a table that refers to itself each after those that hold the rows it names."""
+    own = [key for key in table.foreign_keys if key.column.table is table]
+    if not own:
+        if rows:
+            yield rows
+        return
+    name, key = own[0].parent.name, own[0].column.name
+    there: set = {None}
+    while waiting := [row for row in rows if row[key] not in there]:
+        ready = [row for row in waiting if row[name] in there]
+        yield ready
+        there |= {row[key] for row in ready}
