@@ -16,7 +16,7 @@ from langchain_agentrag.ingest import pipeline
 from langchain_agentrag.metadata import decode
 from langchain_agentrag.records import Hits
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.search import candidates, searcher
+from langchain_agentrag.search import candidates, scoring, searcher
 from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
 # -- one leg without the other ----------------------------------------------------------------------------------------
@@ -264,33 +264,32 @@ def _() -> Any:
 
 @fault("weights are ignored")
 def _() -> Any:
-    return around(
-        searcher, "convex", lambda original, near, words, weights: original(near, words, (0.5, 0.5))
-    )
+    return around(scoring, "convex", lambda original, near, words, weights: original(near, words, (0.5, 0.5)))
 
 
 @fault("weights are ignored by the fusion of ranks")
 def _() -> Any:
-    return around(searcher, "fuse", lambda original, rule, lists, weights: original(rule, lists, (0.5, 0.5)))
+    return around(scoring, "fuse", lambda original, rule, lists, weights: original(rule, lists, (0.5, 0.5)))
 
 
 @fault("the legs are exchanged in fusion")
 def _() -> Any:
-    return around(searcher, "_fuse", lambda original, *given: original(*given[:-2], given[-1], given[-2]))
+    return around(
+        searcher, "fused_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])
+    )
 
 
 @fault("scores are not calibrated")
 def _() -> Any:
-    return patch.object(searcher, "calibrate_cosine", lambda cosine, background: (cosine + 1) / 2)
+    return patch.object(scoring, "calibrate_cosine", lambda cosine, background: (cosine + 1) / 2)
 
 
 @fault("spans of highlights are off by one")
 def _() -> Any:
     def shifted(original: Any, self: Any, *given: Any) -> Any:
-        find = original(self, *given)
-        return lambda: [(start + 1, stop + 1) for start, stop in find()]
+        return [(start + 1, stop + 1) for start, stop in original(self, *given)]
 
-    return around(searcher.Searcher, "_finder", shifted)
+    return around(searcher.Searcher, "_spans", shifted)
 
 
 @fault("scores depend on how many rows are scored together")
@@ -298,4 +297,4 @@ def _() -> Any:
     def together(original: Any, vectors: Any, query: Any) -> Any:
         return original(vectors, query) * (1 + 1e-12 * len(vectors))
 
-    return around(searcher, "cosines", together)
+    return around(scoring, "cosines", together)
