@@ -30,6 +30,7 @@ from langchain_agentrag.moments import check_span, later
 from langchain_agentrag.options import check_options
 from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 from langchain_agentrag.scope import Scope, check_agent_id
+from langchain_agentrag.search.context import understand
 from langchain_agentrag.search.passages import read_documents, read_passage
 from langchain_agentrag.search.request import SearchOptions, SearchRequest, check_request
 from langchain_agentrag.search.searcher import Searcher
@@ -307,7 +308,7 @@ class DualIndexer(Derived):
         request = check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
         if not self._worth_asking(request):
             return Hits(query=request.query, mode=request.mode)
-        return self._searcher.search(self._model.with_vector(request))
+        return self._searcher.search(self._model.with_vector(understand(request)))
 
     async def asearch(
         self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
@@ -316,6 +317,8 @@ class DualIndexer(Derived):
         request = check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
         if not await asyncio.to_thread(self._worth_asking, request):
             return Hits(query=request.query, mode=request.mode)
+        if request.history:
+            request = await asyncio.to_thread(understand, request)
         return await asyncio.to_thread(self._searcher.search, await self._model.awith_vector(request))
 
     def read(

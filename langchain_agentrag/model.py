@@ -64,7 +64,7 @@ class Model:
         if request.vector is not None:
             return self._given(request, request.vector)
         try:
-            return self._filled(request, self._embed(request.query))
+            return self._filled(request, self._embed(request.searched))
         except EmbeddingError as error:
             return self._without(request, error)
 
@@ -78,7 +78,7 @@ class Model:
             return self._without(request, error)
         try:
             async with asyncio.timeout(self._timeout):
-                vector = await model.aembed_query(request.query)
+                vector = await model.aembed_query(request.searched)
             return await asyncio.to_thread(self._filled, request, vector)
         except TimeoutError:
             return self._without(request, EmbeddingError(f"timeout after {self._timeout:g} s"))

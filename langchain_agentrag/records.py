@@ -213,6 +213,7 @@ class Hits(list[Hit]):
 
     Attributes:
         query: The query as it was given.
+        searched: What was searched for: the query, completed from the conversation where it leant on one.
         mode: Legs that were asked.
         degraded: One "leg: reason" per leg that failed; empty when all is well.
         trail: How the answer came about, where `explain=True` asked for it.
@@ -226,8 +227,10 @@ class Hits(list[Hit]):
         mode: SearchMode = "hybrid",
         degraded: tuple[str, ...] = (),
         trail: Trail | None = None,
+        searched: str = "",
     ) -> None:
         super().__init__(hits)
+        self.searched = searched or query
         self.query, self.mode, self.degraded, self.trail = query, mode, degraded, trail
 
     @property

@@ -36,8 +36,9 @@ class HybridRetriever(BaseRetriever):
     one. A `filter` given at call time is and-ed with the bound one. With neither, it sees shared documents only.
 
     `invoke`, `ainvoke` and `batch` take k, filter, search_type, weights, fusion, fetch_k, score_threshold,
-    max_per_document, lambda_mult, reranker, rerank_timeout, collapse, neighbours, after, before and recency for one
-    call. An unknown option is an error.
+    max_per_document, lambda_mult, reranker, rerank_timeout, collapse, neighbours, after, before, recency, rewriter
+    and history for one call. `history` are the turns or messages before the question, which is completed from them
+    where it does not stand alone ("and its price?", "第二个呢"). An unknown option is an error.
 
     The document's metadata comes back as it was stored, plus `doc_id`, `chunk_id`, the place (`page`, `line` …) and the
     score where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document,
@@ -66,6 +67,8 @@ class HybridRetriever(BaseRetriever):
         collapse: Nearly equal passages become one document whose `also_in` names the others: True, or the share of
             shingles in common from which on they do.
         neighbours: Chunks to read on each side of a passage.
+        rewriter: Model that completes a question from the `history` of a call; without one, rules do.
+        rewrite_timeout: Seconds it may take, 5 by default.
         score_key: Metadata key for the score, or None to leave it out (wrappers that compare whole documents, such
             as MultiQueryRetriever, need that).
         explain: Whether to add `explanation` to the metadata: rank and score in each leg, matched words.
@@ -93,6 +96,8 @@ class HybridRetriever(BaseRetriever):
     recency: Any = None
     collapse: bool | float | None = Field(default=None, le=1)
     neighbours: int | None = Field(default=None, ge=0, le=MOST_NEIGHBOURS)
+    rewriter: Any = Field(default=None, repr=False, exclude=True)
+    rewrite_timeout: float | None = Field(default=None, gt=0)
     score_key: str | None = "score"
     explain: bool = False
 
@@ -216,7 +221,7 @@ class HybridRetriever(BaseRetriever):
         return caller(self.agent_id, self.agent_id_key, self.when_missing)
 
     def _options(self, call: dict[str, Any]) -> tuple[int, SearchOptions]:
-        defaults = {name: getattr(self, name) for name in PER_CALL if name != "filter"}
+        defaults = {name: getattr(self, name) for name in PER_CALL if name not in {"filter", "history"}}
         return call.get("k", self.k), engine_options(self._bound, defaults, call)
 
     def _document(self, hit: Hit) -> Document:

@@ -39,6 +39,9 @@ PER_CALL = (
     "recency",
     "collapse",
     "neighbours",
+    "history",
+    "rewriter",
+    "rewrite_timeout",
 )
 """Options a call may give besides k."""
 
@@ -88,6 +91,9 @@ def engine_options(
         recency=chosen.get("recency"),
         collapse=chosen.get("collapse"),
         neighbours=chosen.get("neighbours"),
+        history=chosen.get("history"),
+        rewriter=chosen.get("rewriter"),
+        rewrite_timeout=chosen.get("rewrite_timeout"),
     )
     if chosen.get("fusion") is not None:
         options["fusion"] = chosen["fusion"]

@@ -125,7 +125,8 @@ class SearchTool(_StoreTool):
     Attributes:
         k: Passages when the model does not say.
         search_type: "hybrid", "vector", "keyword" or "mmr".
-        options: Further search options: weights, fusion, fetch_k, max_per_document, reranker …
+        options: Further search options: weights, fusion, fetch_k, max_per_document, reranker, collapse, neighbours … A
+            list under `history` is read at every call: append the turns of the conversation to it.
         snippet_chars: Length of a snippet, about.
         read_name: Name of the reading tool that the replies point to.
     """

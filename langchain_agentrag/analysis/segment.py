@@ -44,6 +44,11 @@ class _RJieba:
         words: list[str] = self._jieba.cut(run)
         return words
 
+    def tag(self, run: str) -> list[tuple[str, str]]:
+        """Words with their parts of speech."""
+        pairs: list[tuple[str, str]] = self._jieba.tag(run)
+        return pairs
+
     def _parts(self, word: str) -> tuple[str, ...]:
         return tuple(part for part in _inner(word) if self._jieba.has_word(part))
 

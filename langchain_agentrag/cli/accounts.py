@@ -32,10 +32,6 @@ def weights_of(why: Explanation) -> list[RenderableType]:
 def trail_view(trail: Trail) -> RenderableType:
     """How the answer came about."""
     lines: list[RenderableType] = [Text(f"{trail.considered} candidates were scored.", style="dim")]
-    if trail.added:
-        lines.append(
-            Text(f"Searched for with the conversation: {printable(trail.searched)}".replace("\n", " "))
-        )
     if trail.filter:
         lines.append(Text(f"Applied: {printable(trail.filter)}".replace("\n", " "), style="dim"))
     if trail.dropped:

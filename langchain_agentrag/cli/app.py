@@ -180,6 +180,10 @@ def search(
     neighbours: Annotated[
         int, typer.Option("--neighbours", min=0, help="Chunks to read before and after each hit.")
     ] = 0,
+    history: Annotated[
+        list[str] | None,
+        typer.Option("--history", help="An earlier turn of the conversation; repeatable, oldest first."),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Weights of the words, and what was dropped and why.")
     ] = False,
@@ -203,6 +207,7 @@ def search(
             max_per_document=per_document,
             collapse=collapse,
             neighbours=neighbours,
+            history=history,
             explain=explain,
         )
     answer(render.hits_table(hits), hits_document(hits, agent_id=agent), as_json=json)

@@ -48,6 +48,7 @@ def hits_document(hits: Hits, *, agent_id: str | None) -> dict[str, object]:
     """The answer of a search."""
     return {
         "query": hits.query,
+        **({} if hits.searched == hits.query else {"searched": hits.searched}),
         "mode": hits.mode,
         "agent_id": agent_id,
         "degraded": list(hits.degraded),

@@ -112,6 +112,8 @@ def marked(text: str, highlights: Sequence[tuple[int, int]]) -> Flow:
 def hits_table(hits: Hits) -> RenderableType:
     """The hits as a table, or a sentence when there are none."""
     notes = [Text(f"Leg missing: {printable(reason)}", style="yellow") for reason in hits.degraded]
+    if hits.searched != hits.query:
+        notes.append(Text(f"Searched for: {printable(hits.searched)}".replace("\n", " "), style="dim"))
     told = [] if hits.trail is None else [trail_view(hits.trail)]
     if not hits:
         return Group(*notes, Text(no_hits(hits.query)), *told)

@@ -132,6 +132,20 @@ class AgentQueryEngine(RetrieverQueryEngine):
             )
         return self.with_retriever(bind(agent_id))
 
+    def with_history(self, history: Sequence[Any]) -> Self:
+        """The same engine within a conversation: a question that leans on these messages is completed from them.
+
+        Raises:
+            UsageError: the retriever is not one of ours, which alone knows what to do with them.
+        """
+        settings = getattr(self._retriever, "with_options", None)
+        if settings is None:
+            raise UsageError(
+                f"A {type(self._retriever).__name__} takes no history: use a HybridRetriever of "
+                "langchain_agentrag.llama_index."
+            )
+        return self.with_retriever(settings(history=list(history)))
+
     # -- answering ------------------------------------------------------------------------------------------------
 
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:

@@ -55,7 +55,14 @@ def choose(store: Store, request: SearchRequest, pool: Pool) -> Hits:
     else:
         chosen = hits[: request.k]
     trail = account(request, pool.considered, hits, chosen, dropped) if request.explain else None
-    return Hits(chosen, query=request.query, mode=request.mode, degraded=tuple(troubles), trail=trail)
+    return Hits(
+        chosen,
+        query=request.query,
+        mode=request.mode,
+        degraded=tuple(troubles),
+        trail=trail,
+        searched=request.searched,
+    )
 
 
 def _collapsed(hits: Sequence[Hit], least: float, dropped: list[Dropped]) -> list[Hit]:

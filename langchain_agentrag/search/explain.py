@@ -139,6 +139,8 @@ def hits_to_html(hits: Hits) -> str:
     head = f'<b>{escape(hits.query)}</b> <span class="dim">{escape(hits.mode)} · {found}</span>'
     if hits and not hits.convincing:
         head += f' <span class="warn">nothing convincing found (confidence {hits.confidence:.2f})</span>'
+    if hits.searched != hits.query:
+        head += f'<div class="dim">searched for: {escape(hits.searched)}</div>'
     warnings = "".join(f'<div class="warn">incomplete: {escape(note)}</div>' for note in hits.degraded)
     rows = "".join(_row(rank, hit) for rank, hit in enumerate(hits, 1))
     trail = "" if hits.trail is None else _account(hits.trail)
@@ -147,8 +149,6 @@ def hits_to_html(hits: Hits) -> str:
 
 def _account(trail: Trail) -> str:
     told = [f"{trail.considered} candidates scored"]
-    if trail.searched and trail.added:
-        told.append(f"searched for: {trail.searched}")
     if trail.filter:
         told.append(f"applied: {trail.filter}")
     rows = "".join(

@@ -14,18 +14,22 @@ import numpy as np
 
 from langchain_agentrag import filters
 from langchain_agentrag.boundaries import says_something
-from langchain_agentrag.errors import InvalidQueryError
+from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.filters import Filter, conjoin, within
 from langchain_agentrag.fusion import FusionName, check_fusion, check_weights
 from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.moments import EPOCH, check_moment, check_span
 from langchain_agentrag.records import SearchMode
 from langchain_agentrag.scope import Scope, check_agent_id
+from langchain_agentrag.search.asking import LanguageModel, check_model
+from langchain_agentrag.search.context import Turn, read_history
 from langchain_agentrag.search.duplicates import ALIKE
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 
 DEFAULT_WEIGHTS = (0.5, 0.5)
 """Share of (vector, keyword) under a fusion rule that does not choose it per query."""
+
+_REWRITING = 5.0  # seconds a question may wait for a model
 
 MOST_NEIGHBOURS = 50
 """Most chunks that are read on each side of a hit; to read more, read the document."""
@@ -71,6 +75,9 @@ class SearchOptions(TypedDict, total=False):
     collapse: bool | float | None
     neighbours: int | None
     explain: bool
+    history: Sequence[Any] | None
+    rewriter: LanguageModel | None
+    rewrite_timeout: float | None
     vector: Sequence[float] | None
     after: Any
     before: Any
@@ -100,6 +107,9 @@ class SearchRequest:
         neighbours: Chunks to read on each side of a hit.
         explain: Whether to account for what was dropped.
         restricted: Filter and time as they were given, for people.
+        history: The conversation before the query.
+        rewriter: Model that completes the query, or None.
+        rewrite_timeout: Seconds it may take.
         completed: The query with what the conversation adds to it; "" where it stands alone.
         supplement: Words of the conversation that the keyword leg looks for as well, with less weight.
         vector: The embedded query, or None when the vector leg takes no part or failed.
@@ -127,6 +137,9 @@ class SearchRequest:
     neighbours: int = 0
     explain: bool = False
     restricted: str = ""
+    history: tuple[Turn, ...] = ()
+    rewriter: LanguageModel | None = None
+    rewrite_timeout: float = _REWRITING
     completed: str = ""
     supplement: str = ""
     vector: Vectors | None = None
@@ -225,6 +238,9 @@ def check_request(
         collapse=_resemblance(given.get("collapse")),
         neighbours=_reach(given.get("neighbours", 0)),
         explain=bool(given.get("explain", False)),
+        history=read_history(given.get("history")),
+        rewriter=_rewriter(given.get("rewriter")),
+        rewrite_timeout=_seconds("rewrite_timeout", given.get("rewrite_timeout")) or _REWRITING,
         restricted="; ".join(
             f"{name} {given[name]}" for name in ("filter", "after", "before") if name in given
         ),
@@ -294,6 +310,13 @@ def _seconds(name: str, number: object) -> float | None:
     if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < math.inf:
         raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is a number of seconds above 0.")
     return float(number)
+
+
+def _rewriter(given: object) -> LanguageModel | None:
+    try:
+        return check_model(given)
+    except UsageError as error:
+        raise InvalidQueryError(f"rewriter: {error}") from error
 
 
 def _resemblance(given: object) -> float | None:

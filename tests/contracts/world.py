@@ -268,16 +268,19 @@ class World:
         """The later stages and the account, too, are those of a store with nothing but what the agent may see."""
         turn = self.searches // 3
         more: dict[str, object] = {**options, "explain": True}
-        more |= [{"collapse": 0.5}, {"neighbours": 1}, {"diversity": 0.4, "collapse": True, "neighbours": 2}][
-            turn % 3
-        ]
+        more |= [
+            {"collapse": 0.5},
+            {"neighbours": 1},
+            {"diversity": 0.4, "collapse": True, "neighbours": 2},
+            {"history": ["退款 alpha", "数据库"]},
+        ][turn % 3]
         twin = self.twin(agent)
         hits = self._face(agent).search(query, k, **more)
         alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **more)
         _same(
             list(hits), list(alone), f"search of {agent!r} for {query!r}, {more}, against a store of its own"
         )
-        assert hits.trail == alone.trail
+        assert (hits.trail, hits.searched) == (alone.trail, alone.searched)
         for dropped in hits.trail.dropped if hits.trail else ():
             assert dropped.agent_id in {None, agent}
 
