@@ -46,9 +46,9 @@ class HybridRetriever(BaseRetriever):
         objects: As of any retriever.
         verbose: As of any retriever.
         options: Options of the engine: mode ("hybrid", "vector", "keyword"), weights, fusion, fetch_k, score_threshold,
-            max_per_document, diversity, reranker, rerank_timeout, collapse, neighbours, after, before, recency, history,
-            rewriter. Unless a score_threshold is given, 0 included, nodes without any evidence are left out: no
-            matched word, and no more likeness than unrelated texts have.
+            max_per_document, diversity, reranker, rerank_timeout, collapse, neighbours, after, before, recency,
+            history, rewriter. Unless a score_threshold is given, 0 included, nodes without any evidence are left out:
+            no matched word, and no more likeness than unrelated texts have.
 
     Raises:
         InvalidQueryError: an option makes no sense, or there is no such option.
