@@ -90,6 +90,12 @@ def test_links_lead_somewhere(document: str):
     assert not missing, f"{document} links to {missing}"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_merge_was_left_half_done(document: str):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert not re.findall(r"^(?:<<<<<<<|=======|>>>>>>>)(?: |$)", text, re.MULTILINE)
+
+
 @pytest.mark.parametrize("document", READMES)
 def test_every_public_name_is_in_the_documents(document: str):
     import langchain_agentrag
