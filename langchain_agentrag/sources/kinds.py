@@ -70,6 +70,25 @@ def _files(settings: Settings, folder: Path) -> BaseConnector:
     return FileSystemConnector(folder / Path(settings["path"]).expanduser(), **options)
 
 
+def _database(settings: Settings, folder: Path) -> BaseConnector:
+    from langchain_agentrag.connectors.sql import DatabaseConnector
+
+    names = {"agent": "agent_id"}
+    options = {names.get(key, key): value for key, value in settings.items() if key not in {"type", "url"}}
+    if isinstance(options.get("metadata"), str):
+        options["metadata"] = [options["metadata"]]
+    return DatabaseConnector(_url(settings["url"], folder), **options)
+
+
+def _schema(settings: Settings, folder: Path) -> BaseConnector:
+    from langchain_agentrag.connectors.sql_schema import DatabaseSchemaConnector
+
+    options = {key: value for key, value in settings.items() if key not in {"type", "url", "agent"}}
+    for key in {"tables", "schemas"} & options.keys():
+        options[key] = [options[key]] if isinstance(options[key], str) else options[key]
+    return DatabaseSchemaConnector(_url(settings["url"], folder), agent_id=settings.get("agent"), **options)
+
+
 def _memory(settings: Settings, folder: Path) -> BaseConnector:
     from langchain_agentrag.connectors.memory import AgentMemoryConnector
 
@@ -134,6 +153,23 @@ KINDS: Mapping[str, Kind] = {
         (("path",),),
         _files,
         ("path",),
+    ),
+    "database": Kind(
+        {
+            **dict.fromkeys(
+                ("url", "table", "query", "text", "agent_column", "no_agent", "version_column"), _TEXT
+            ),
+            **dict.fromkeys(("key", "metadata"), _TEXTS),
+            "content_addressed": _FLAG,
+            "labels": _TABLE,
+        },
+        (("url",), ("table", "query")),
+        _database,
+    ),
+    "schema": Kind(
+        {**dict.fromkeys(("tables", "schemas"), _TEXTS), "url": _TEXT, "examples": _COUNT},
+        (("url",),),
+        _schema,
     ),
     "memory": Kind(
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -179,6 +180,42 @@ def test_agents_of_a_memory_are_mapped_by_session(place: Place) -> None:
     for agent, session in (("lina", "s1"), ("otto", "s2")):
         assert [text for text in place.found("codeword", agent) if session in text]
         assert len(place.found("codeword", agent)) == 1
+
+
+def test_rows_and_tables_of_a_database_are_sources(place: Place) -> None:
+    with sqlite3.connect(place.folder / "orders.db") as database:
+        database.execute("CREATE TABLE orders(id INTEGER PRIMARY KEY, item TEXT, buyer TEXT)")
+        database.execute("INSERT INTO orders VALUES (7, '液压泵 pump', 'lina'), (8, '滤芯 filter', 'otto')")
+    database.close()
+    rows = """
+[[source]]
+name = "orders"
+type = "database"
+url = "sqlite:///orders.db"  # relative to the file
+query = "SELECT id, item, buyer FROM orders"
+key = "id"
+agent_column = "buyer"
+metadata = "item"
+[[source]]
+name = "tables"
+type = "schema"
+url = "sqlite:///orders.db"
+"""
+    place.write("agentrag.toml", CONFIG + rows)
+    outcomes = place.counts()
+    assert (outcomes["orders"], outcomes["tables"]) == ((2, 0, 0, 0), (1, 0, 0, 0))
+    assert place.found("液压泵", "lina")
+    assert place.found("液压泵", "otto") == place.found("液压泵") == set()
+    assert any("buyer" in text for text in place.found("buyer"))
+    with sqlite3.connect(place.folder / "orders.db") as database:
+        database.execute("DELETE FROM orders WHERE id = 7")
+        database.execute("UPDATE orders SET item = '滤芯二号' WHERE id = 8")
+    database.close()
+    assert place.counts()["orders"] == (0, 1, 1, 0)
+    assert place.found("液压泵", "lina") == set()
+    place.write("agentrag.toml", CONFIG)
+    place.sync("--prune")
+    assert place.found("滤芯", "otto") == set()
 
 
 def test_a_secret_from_the_environment_is_in_no_output(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,28 @@ def test_each_mistake_is_named_with_its_place(
         assert part in message, message
 
 
+DATABASE = """
+store = "s"
+[[source]]
+name = "orders"
+type = "database"
+url = "${ORDERS}"
+table = "orders"
+"""
+
+
+def test_a_database_is_checked_and_its_password_is_not_told(tmp_path: Path) -> None:
+    url = "postgresql+psycopg://lina:tr0ub4dor@localhost/shop"
+    assert read(tmp_path, DATABASE.replace("${ORDERS}", "sqlite:///shop.db")).sources[
+        0
+    ].connector.engine.url.database == str(tmp_path / "shop.db")
+    both = problem(tmp_path, DATABASE + 'query = "SELECT 1"', ORDERS=url)
+    assert "table or query" in both
+    told = problem(tmp_path, DATABASE + 'no_agent = "tr0ub4dor"', ORDERS=url)
+    assert "no_agent" in told
+    assert "tr0ub4dor" not in told
+
+
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     message = problem(
         tmp_path, GOOD.replace("exclude =", "exlude =").replace('"notes"', "7").replace("zone =", "zoen =")
