@@ -93,6 +93,11 @@ class ChromaFolder:
         self._guard = threading.Lock()
         self._session: Session | None = None
 
+    @staticmethod
+    def load() -> None:
+        """Import the library, which takes a second that nobody should hold the write lock for."""
+        import chromadb  # noqa: F401
+
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """A client that has seen every write so far; the caller holds the write lock."""

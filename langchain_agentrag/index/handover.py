@@ -24,7 +24,8 @@ from langchain_agentrag.index.rebuild import vectors_after
 
 logger = logging.getLogger(__name__)
 
-_SLICE = 1_024  # rows handed over under one hold of the lock: some .3 s
+_SLICE = 1_024  # rows handed over under one hold of the lock
+_SMALL = 256  # in the background: a search of the graph waits while Chroma takes a slice in, some .1 s
 _MOST = 5  # times the exact limit: so many rows of a partition may wait
 _PATIENCE = 0.05  # seconds to wait for the lock in the background
 _QUIET, _AT_OPENING = 0.3, 2.0  # seconds without a write, or after opening, before the background begins
@@ -85,7 +86,7 @@ class Handover:
                     partition = self._ready(owner)
                     if partition is None or (left := self.waiting(partition)) <= most:
                         break
-                    self._hand_over(partition)
+                    self._hand_over(partition, _SLICE)
                     done += min(left, _SLICE)
         return done
 
@@ -122,8 +123,8 @@ class Handover:
         reach("promotion-started")
         return self._legs.rebuild_vectors(partition)
 
-    def _hand_over(self, partition: PartitionRow) -> None:
-        page = vectors_after(self._catalog, partition.id, partition.indexed, _SLICE)
+    def _hand_over(self, partition: PartitionRow, size: int) -> None:
+        page = vectors_after(self._catalog, partition.id, partition.indexed, size)
         if not page:
             raise StoreError("There are chunks without a vector in the catalog: run verify().")
         rows = [row for row, _ in page]
@@ -194,9 +195,10 @@ class Handover:
         if found.indexed != known:  # two that take turns would each have to load the graph again every time
             self._marks[found.id] = found.indexed
             return _ELSEWHERE
+        self._legs.chroma.load()
         with self._lock.held(patience=_PATIENCE):
             self._recover()
             partition = self._ready(found.owner)
             if partition is not None and self.waiting(partition):
-                self._hand_over(partition)
+                self._hand_over(partition, _SMALL)
         return _PAUSE

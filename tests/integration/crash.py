@@ -109,7 +109,8 @@ def store_often() -> None:
     from langchain_agentrag.index.vector import HNSW
 
     HNSW["sync_threshold"] = 500
-    handover._SLICE, handover._QUIET, handover._AT_OPENING = 200, 0.0, 0.0
+    handover._SLICE, handover._SMALL = 200, 100
+    handover._QUIET, handover._AT_OPENING = 0.0, 0.0
 
 
 # -- the writer -------------------------------------------------------------------------------------------------------

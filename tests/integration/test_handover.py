@@ -174,7 +174,7 @@ def test_the_background_hands_over_and_no_search_notices(
     tmp_path: Path, exact: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(handover, "_QUIET", 0.0)
-    monkeypatch.setattr(handover, "_SLICE", 8)
+    monkeypatch.setattr(handover, "_SMALL", 8)
     exact.index_documents(documents(range(120)))
     expected = answers(exact)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
@@ -209,7 +209,7 @@ def test_a_process_may_end_in_the_middle_of_it(tmp_path: Path, ending: str):
     code = (
         "import sys\nfrom langchain_agentrag import DualIndexer\nfrom langchain_agentrag.index import handover\n"
         "from tests.integration.test_handover import OPEN, documents\n"
-        "handover._QUIET, handover._SLICE = 0.0, 4\n"
+        "handover._QUIET, handover._SMALL = 0.0, 4\n"
         "store = DualIndexer(sys.argv[1], **OPEN)\nstore.index_documents(documents(range(110)))\n"
         f"store.search('timeout')\n{ending}\n"
     )
