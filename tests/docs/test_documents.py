@@ -112,3 +112,14 @@ def test_the_changelog_begins_with_the_version_of_the_package():
     first = re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert first is not None
     assert first[1] == version
+
+
+@pytest.mark.parametrize("document", READMES)
+def test_the_file_of_sources_that_is_shown_can_be_read(document: str, tmp_path: Path):
+    from langchain_agentrag.sources.config import read_source_file
+
+    [shown] = blocks(document, "toml")
+    (tmp_path / "agentrag.toml").write_text(shown, encoding="utf-8")
+    environment = {"ORDERS_URL": "sqlite:///orders.db", "CHAT_DB": "sqlite:///chat.db"}
+    file = read_source_file(tmp_path / "agentrag.toml", environment)
+    assert [source.type for source in file.sources] == ["files", "database", "memory"]
