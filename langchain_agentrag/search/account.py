@@ -48,7 +48,7 @@ def dropped_row(row: StoredRow, score: float, request: SearchRequest, *, behind:
     if score < request.threshold:
         reason = f"below the threshold of {request.threshold:g}"
     elif behind or request.cap is None:
-        reason = f"behind the first {request.pool}"
+        reason = f"behind the first {request.k}"
     else:
         reason = f"more than {request.cap} of the same document"
     return Dropped(row.doc_id, row.ordinal, row.owner, score, reason)
