@@ -14,7 +14,7 @@ from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddlewar
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import create_retriever_tool, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 from langchain_agentrag import (
     AgentMemoryConnector,
@@ -217,6 +217,26 @@ def test_a_run_that_is_resumed_keeps_its_call_once(indexer, table):
     assert len(table.read("lina")) == 1  # nothing has come out of the call yet
     agent.invoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
     assert [type(entry).__name__ for entry in table.read("lina")] == ["Turn", "ToolCall", "Turn"]
+
+
+def test_a_tool_that_asks_back_is_kept_when_it_is_done(indexer, table):
+    @tool
+    def order(part: str) -> str:
+        """Orders a part, when somebody says so."""
+        return f"{part}: {interrupt('may I?')}"
+
+    recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina")
+    steps = [calls("order", part="QX-8"), AIMessage("done")]
+    agent = create_agent(
+        ScriptedModel(steps=steps), [order], middleware=[recorder], checkpointer=InMemorySaver()
+    )
+    config = {"configurable": {"thread_id": "t-1"}}
+    agent.invoke({"messages": [("user", "order QX-8")]}, config)
+    assert [type(entry).__name__ for entry in table.read("lina")] == ["Turn"]
+    agent.invoke(Command(resume="yes"), config)
+    assert [(entry.outcome, entry.result) for entry in table.read("lina") if hasattr(entry, "tool")] == [
+        ("ok", "QX-8: yes")
+    ]
 
 
 def test_a_call_that_is_tried_again_is_kept_as_it_ended(indexer, table):
