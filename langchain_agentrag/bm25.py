@@ -105,6 +105,7 @@ class Scorer:
         stats: Statistics of each field over the scope; a field without any scores nothing.
         doc_freqs: Field -> term -> chunks in scope that hold it; a term that is missing counts as 0.
         parameters: k1 and b per field.
+        own: Those of the query's terms that were asked for, where others only stand for them.
     """
 
     __slots__ = ("_asked", "_fields", "gains", "maximum", "rarest")
@@ -124,6 +125,7 @@ class Scorer:
         stats: Mapping[str, FieldStats],
         doc_freqs: Counts,
         parameters: Mapping[str, Parameters] = PARAMETERS,
+        own: Query | None = None,
     ) -> None:
         fields = []
         for field, terms in query.items():
@@ -141,7 +143,13 @@ class Scorer:
         self.rarest = idf(max((known.docs for known in stats.values()), default=0), 1)
         self.gains = {field: gains for field, _, _, gains in fields}
         self.maximum = sum(gain for _, _, _, gains in fields for gain in gains.values())
-        asked = sum(gain for field, _, _, gains in fields if field != _BESIDE for gain in gains.values())
+        asked = sum(
+            gain
+            for field, _, _, gains in fields
+            if field != _BESIDE
+            for term, gain in gains.items()
+            if own is None or term in own.get(field, {})
+        )
         self._asked = min(asked, _QUESTION * self.rarest * (DEFAULT_PARAMETERS.k1 + 1.0))
 
     def coverage(self, held: float) -> float:

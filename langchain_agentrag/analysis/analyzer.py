@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 from langchain_agentrag.analysis import stopwords
 from langchain_agentrag.analysis.fold import Folded, fold, fold_case, simplify
+from langchain_agentrag.analysis.numbers import other_forms
 from langchain_agentrag.analysis.runs import EMOJI, HAN, RUNS, SCRIPT, pairs
 from langchain_agentrag.analysis.segment import Backend, choose, cut, segmenter
 from langchain_agentrag.analysis.synonyms import Synonyms
@@ -53,7 +54,7 @@ class Weights:
             writes E1102 means that one, however much a passage on E1103 resembles the rest of the question.
         context: Factor for the same term in the context field.
         repeats: Saturation of a term's repetition in the query: k3 of BM25, 0 counts it once.
-        synonyms: Factor for the terms of a word's synonyms.
+        synonyms: Factor for the terms of a word's synonyms, and of a number's other form.
     """
 
     words: float = 1.0
@@ -210,19 +211,30 @@ class Analyzer:
         for term, count in found.items():
             words += [term] * (count - words.count(term))
 
-    def analyze_query(self, text: str) -> Mapping[str, Mapping[str, float]]:
-        """Field -> distinct term -> weight (> 0), without stop words unless nothing else is there."""
+    def analyze_query(self, text: str, *, widen: bool = True) -> Mapping[str, Mapping[str, float]]:
+        """Field -> distinct term -> weight (> 0), without stop words unless nothing else is there.
+
+        Args:
+            text: The question.
+            widen: Whether synonyms and the other forms of numbers are added (三十 for 30) or only what was asked.
+        """
         query = self._query(text, self._stop_words)
         query = query if any(query.values()) else self._query(text, frozenset())
-        return self._widened(query, text) if self._synonyms else query
+        return self._widened(query, comparable(fold(text))) if widen else query
 
     def _widened(self, query: dict[str, dict[str, float]], text: str) -> dict[str, dict[str, float]]:
         """The query with the terms of its words' synonyms; a term that it has already keeps the larger weight."""
-        held = self._synonyms.found(fold(text))
-        held |= {word for word in self._synonyms.words() if _names(self._query(word, frozenset()), query)}
-        for other in sorted({other for word in held for other in self._synonyms.others(word)}):
+        numbers = other_forms(text)
+        others = dict.fromkeys(numbers)
+        if self._synonyms:
+            held = self._synonyms.found(text)
+            held |= {word for word in self._synonyms.words() if _names(self._query(word, frozenset()), query)}
+            others |= dict.fromkeys(sorted({other for word in held for other in self._synonyms.others(word)}))
+        for other in others:
             for field, terms in self._query(other, frozenset()).items():
                 for term, weight in terms.items():
+                    if other in numbers and len(term) == 1 and not term.isascii():
+                        continue  # 十 alone is in every other text
                     query[field][term] = max(weight * self._weights.synonyms, query[field].get(term, 0.0))
         return query
 

@@ -31,7 +31,10 @@ Scored = tuple[int, float]
 
 
 def keyword_scorer(
-    store: Store, partitions: Sequence[Living], query: Mapping[str, Mapping[str, float]]
+    store: Store,
+    partitions: Sequence[Living],
+    query: Mapping[str, Mapping[str, float]],
+    own: Mapping[str, Mapping[str, float]],
 ) -> Scorer:
     """BM25 over everything in scope and nothing else: counts are summed over what lives in the scope's partitions."""
     stats = {
@@ -47,7 +50,7 @@ def keyword_scorer(
             gone = living.gone.get(field, {})
             for term, count in counts.items():
                 totals[field][term] += count - gone.get(term, 0)
-    return Scorer(query, stats, totals)
+    return Scorer(query, stats, totals, own=own)
 
 
 def keyword_rows(

@@ -162,7 +162,8 @@ class Searcher:
         if not request.asks_keywords:
             return None, []
         try:
-            scorer = keyword_scorer(self._store, partitions, self._asked(request))
+            asked, own = self._asked(request), self._asked(request, widen=False)
+            scorer = keyword_scorer(self._store, partitions, asked, own)
             return scorer, keyword_rows(self._store, partitions, scorer, wanted, request.condition)
         except (StoreError, OSError, ValueError) as error:
             logger.warning("the keyword leg failed: %s", error)
@@ -191,14 +192,13 @@ class Searcher:
         words = self._analyzer.match_spans(text, asked.get("words", {}).keys())
         return words or self._analyzer.match_spans(text, asked.get("grams", {}).keys())
 
-    def _asked(self, request: SearchRequest) -> Mapping[str, Mapping[str, float]]:
+    def _asked(self, request: SearchRequest, *, widen: bool = True) -> Mapping[str, Mapping[str, float]]:
         """Terms of the question, with those of the conversation at less weight."""
-        asked = self._analyzer.analyze_query(request.query if request.supplement else request.searched)
-        return (
-            with_supplement(asked, self._analyzer.analyze_query(request.supplement))
-            if request.supplement
-            else asked
-        )
+        text = request.query if request.supplement else request.searched
+        asked = self._analyzer.analyze_query(text, widen=widen)
+        if not request.supplement:
+            return asked
+        return with_supplement(asked, self._analyzer.analyze_query(request.supplement, widen=widen))
 
     def _answer(self, request: SearchRequest, pool: Pool) -> Hits:
         hits = choose(self._store, request, pool)

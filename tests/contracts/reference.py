@@ -341,7 +341,7 @@ class ReferenceStore:
         top = reachable_maximum(query, stats, freqs)
         leg = _Leg()
         unit = self._analyzer.word_weight * idf(len(visible), 1)
-        scorer = Scorer(query, stats, freqs)
+        scorer = Scorer(query, stats, freqs, own=self._analyzer.analyze_query(text, widen=False))
         for place, row in enumerate(kept):
             counts = {field: Counter(getattr(row.terms, field)) for field in query}
             raw = score(query, counts, row.terms.lengths, stats, freqs)
