@@ -2,7 +2,7 @@
 
     python benchmarks/analyzer.py --data DIR [--collections a,b] [--limit 500] [--speed]
 
-Each column adds one decision to the column before it.
+Each column up to the default adds one decision to the column before it; those after it change one setting.
 
 DIR holds one folder per collection in BEIR form: corpus.jsonl, queries.jsonl, qrels.tsv. Where documents have
 a `metadata.agent_id`, a query sees those of its own agent only, statistics included, as in the store.
@@ -23,6 +23,7 @@ import numpy as np
 
 from langchain_agentrag.analysis import FIELDS, Analyzer, Terms, Weights
 from langchain_agentrag.bm25 import PARAMETERS, FieldStats, Parameters, idf
+from langchain_agentrag.chunking import speaker_of
 
 COLLECTIONS = (
     "cmrc2018_zh",
@@ -33,6 +34,7 @@ COLLECTIONS = (
     "locomo_en_memory",
     "multihop_en",
     "xquad_en_zh",
+    "tau_retail_sql",
 )
 DEFAULT = Weights()
 LUCENE = dict.fromkeys(FIELDS, Parameters(k1=1.2, b=0.75))
@@ -72,6 +74,12 @@ VARIANTS = (
     Variant("+ spaced words evened out", Analyzer(), LUCENE),
     Variant("default", Analyzer()),
     Variant("default, title as context", Analyzer(), titles=True),
+    Variant("default, no stop words", Analyzer(stop_words=[])),
+    Variant("default, k3 0", Analyzer(weights=replace(DEFAULT, repeats=0.0))),
+    Variant("default, characters .5", Analyzer(weights=replace(DEFAULT, characters=0.5))),
+    Variant("default, pairs 1.5", Analyzer(weights=replace(DEFAULT, grams=1.5))),
+    Variant("default, parts .25", Analyzer(weights=replace(DEFAULT, parts=0.25))),
+    Variant("default, codes 1", Analyzer(weights=replace(DEFAULT, codes=1.0))),
 )
 
 
@@ -124,7 +132,8 @@ class Collection:
     def ndcg(self, variant: Variant) -> float:
         analysed: dict[str | None, dict[str, Terms]] = defaultdict(dict)
         for record in self.documents:
-            context = str(record.get("metadata", {}).get("title") or "") if variant.titles else ""
+            metadata = record.get("metadata", {})
+            context = str(metadata.get("title") or "") if variant.titles else speaker_of(metadata)
             analysed[_agent(record)][record["_id"]] = variant.analyzer.analyze(record["text"], context)
         partitions = {agent: Partition(owned) for agent, owned in analysed.items()}
         total = 0.0
