@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from langchain_agentrag.errors import (
 from langchain_agentrag.index.promises import release_model
 from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.index.store import Store
+from langchain_agentrag.search.deadline import within
 from langchain_agentrag.search.request import SearchRequest
 
 logger = logging.getLogger(__name__)
@@ -87,20 +87,8 @@ class Model:
 
     def _embed(self, query: str) -> Vectors:
         model = self.embedder
-        if self._timeout is None:
-            return model.embed_query(query)
-        answer: Future[Vectors] = Future()
-
-        def ask() -> None:
-            try:
-                answer.set_result(model.embed_query(query))
-            except BaseException as error:  # noqa: BLE001  raised again where it is waited for
-                answer.set_exception(error)
-
-        # a daemon: a model that never answers must not keep the process from ending
-        threading.Thread(target=ask, name="agentrag-embed", daemon=True).start()
         try:
-            return answer.result(self._timeout)
+            return within(self._timeout, lambda: model.embed_query(query), "agentrag-embed")
         except TimeoutError:
             raise EmbeddingError(f"timeout after {self._timeout:g} s") from None
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from langchain_agentrag.errors import EnvironmentFailure, UsageError
+from langchain_agentrag.search.deadline import within
 
 LanguageModel: TypeAlias = Callable[[str], Any] | Any
 """A function prompt -> text, a LangChain chat model or LLM (anything with `invoke`), or a LlamaIndex LLM."""
@@ -43,18 +42,8 @@ def ask(model: LanguageModel, prompt: str, timeout: float) -> str:
     Raises:
         ModelFailure: it raised, took longer, or answered nothing.
     """
-    answer: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(_said(model, prompt))
-        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
-            answer.set_exception(error)
-
-    # a daemon: a model that never answers must not keep the process from ending
-    threading.Thread(target=run, name="agentrag-ask", daemon=True).start()
     try:
-        text = answer.result(timeout)
+        text = within(timeout, lambda: _said(model, prompt), "agentrag-ask")
     except TimeoutError as error:
         raise ModelFailure(f"The language model did not answer within {timeout:g} s.") from error
     except Exception as error:

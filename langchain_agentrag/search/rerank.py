@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from langchain_agentrag.errors import InvalidQueryError, MissingExtraError, RetrievalError
 from langchain_agentrag.records import Hit
+from langchain_agentrag.search.deadline import within
 
 Reranker: TypeAlias = Callable[[str, list[str]], Sequence[float]] | Any
 """Scores texts for a query: `(query, texts) -> scores`, an object with `predict([(query, text), …])` such as a
 sentence-transformers `CrossEncoder`, a LangChain `BaseDocumentCompressor`, or the name of a cross-encoder."""
 
-T = TypeVar("T")
-
+_THREAD = "agentrag-rerank"
 _BATCH = 8  # texts between two looks at the clock
 _PLACE = "agentrag_position"  # finds a hit again when a compressor makes a new Document
 
@@ -97,10 +95,11 @@ def rerank(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float |
         return Reranked([])
     try:
         if hasattr(reranker, "compress_documents"):
-            return Reranked(_within(timeout, lambda: _compressed(reranker, query, hits)))
+            return Reranked(within(timeout, lambda: _compressed(reranker, query, hits), _THREAD))
         return _judged(reranker, query, hits, timeout)
-    except TimeoutError:
-        return Reranked(list(hits), f"the reranker did not answer within {timeout:g} s")
+    except TimeoutError as error:
+        limit = f"did not answer within {timeout:g} s" if timeout is not None else f"gave up: {error}"
+        return Reranked(list(hits), f"the reranker {limit}")
     except RetrievalError as error:
         return Reranked(list(hits), str(error))
     except Exception as error:  # noqa: BLE001  somebody else's code; a search does not fail for a second opinion
@@ -116,8 +115,10 @@ def _judged(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float 
         texts = [hit.text for hit in hits[start : start + size]]
         left = None if until is None else until - time.monotonic()
         try:
-            scored = _within(left, partial(_scores, reranker, query, texts))
+            scored = within(left, partial(_scores, reranker, query, texts), _THREAD)
         except TimeoutError:
+            if timeout is None:
+                raise
             trouble = f"the reranker judged {len(values)} of {len(hits)} hits within {timeout:g} s"
             break
         if len(scored) != len(texts) or not all(math.isfinite(value) for value in scored):
@@ -141,25 +142,6 @@ def _scores(reranker: Reranker, query: str, texts: list[str]) -> list[float]:
         else reranker(query, texts)
     )
     return [float(score) for score in given]
-
-
-def _within(timeout: float | None, work: Callable[[], T]) -> T:
-    """What the work gives, in this thread without a limit, else in one that is not waited for beyond it."""
-    if timeout is None:
-        return work()
-    if timeout <= 0:
-        raise TimeoutError
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(work())
-        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
-            answer.set_exception(error)
-
-    # a daemon: a model that never answers must not keep the process from ending
-    threading.Thread(target=run, name="agentrag-rerank", daemon=True).start()
-    return answer.result(timeout)
 
 
 def _compressed(compressor: Any, query: str, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ANN401  duck-typed

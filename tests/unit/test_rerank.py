@@ -29,6 +29,10 @@ class Compressor:
         return self.answer(documents)
 
 
+def timed_out():
+    raise TimeoutError("the service is busy")
+
+
 def ids(hits):
     return [hit.doc_id for hit in hits]
 
@@ -68,6 +72,8 @@ def test_a_compressor_that_cuts_a_passage_in_two_gives_one_hit():
     [
         lambda query, texts: 1 / 0,
         lambda query, texts: [1.0],
+        lambda query, texts: timed_out(),
+        Compressor(lambda documents: timed_out()),
         lambda query, texts: [float("nan")] * 4,
         lambda query, texts: ["high"] * 4,
         lambda query, texts: None,
