@@ -26,8 +26,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, tool
 from pydantic import PrivateAttr
 
-from langchain_agentrag import Operations
-from langchain_agentrag.middleware import ToolGuardMiddleware
+from langchain_agentrag import Operations, RetrievalBudget
+from langchain_agentrag.middleware import RetrievalBudgetMiddleware, ToolGuardMiddleware
 from langchain_agentrag.tools import mark_retrieval
 
 FRESH = iter(range(10**9))
@@ -106,12 +106,23 @@ def main() -> None:
         def guard(risk: Any) -> list[AgentMiddleware]:
             return [ToolGuardMiddleware(operations, {"pay": risk}, agent_id="lina")]
 
+        def budget(**options: Any) -> list[AgentMiddleware]:
+            # so much that it is never used up: every step is accounted, and the account grows
+            ample = RetrievalBudget(searches=10_000, characters=10**9, patience=10_000)
+            return [RetrievalBudgetMiddleware(ample, **options)]
+
+        search = mark_retrieval(look.model_copy(), "search")
         kinds: dict[str, tuple[BaseTool, Callable[[], list[AgentMiddleware]]]] = {
             "an empty one": (pay, lambda: [Empty()]),
             "ToolGuardMiddleware, a retrieval tool": (mark_retrieval(look, "search"), lambda: guard("low")),
             "ToolGuardMiddleware, a tool that reads": (pay, lambda: guard("read")),
             "ToolGuardMiddleware, a side effect recorded": (pay, lambda: guard("low")),
             "ToolGuardMiddleware, recorded and flushed to disk": (pay, lambda: guard("high")),
+            "RetrievalBudgetMiddleware": (search, budget),
+            "RetrievalBudgetMiddleware, counting only": (
+                search,
+                lambda: budget(restate=False, sufficiency=None),
+            ),
         }
         differences: dict[str, list[float]] = {name: [] for name in kinds}
         plain: list[float] = []

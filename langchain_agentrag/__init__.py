@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from langchain_agentrag.agent.budget import RetrievalBudget
     from langchain_agentrag.agent.loop import run_agent
     from langchain_agentrag.agent.operations import Operations
     from langchain_agentrag.agent.tool_rules import GuardedTool, NothingDone, ToolRule
@@ -56,6 +57,7 @@ _HOMES = {
     "Operations": "agent.operations",
     "ReadOnlyDatabase": "connectors.sql_query",
     "ReadTool": "tools",
+    "RetrievalBudget": "agent.budget",
     "SQLTool": "sql_tool",
     "SearchTool": "tools",
     "SourceDocument": "records",
@@ -88,6 +90,7 @@ __all__ = [
     "Operations",
     "ReadOnlyDatabase",
     "ReadTool",
+    "RetrievalBudget",
     "SQLTool",
     "SearchTool",
     "SourceDocument",

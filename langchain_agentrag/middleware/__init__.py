@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from langchain_agentrag.middleware.budget import RetrievalBudgetMiddleware
     from langchain_agentrag.middleware.guard import ToolGuardMiddleware
     from langchain_agentrag.middleware.recorder import MemoryRecorderMiddleware
 
 _HOMES = {
     "MemoryRecorderMiddleware": "recorder",
+    "RetrievalBudgetMiddleware": "budget",
     "ToolGuardMiddleware": "guard",
 }
 
 __all__ = [
     "MemoryRecorderMiddleware",
+    "RetrievalBudgetMiddleware",
     "ToolGuardMiddleware",
 ]
 

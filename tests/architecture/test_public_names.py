@@ -33,6 +33,7 @@ PROMISED = [
     "Operations",
     "ReadOnlyDatabase",
     "ReadTool",
+    "RetrievalBudget",
     "SQLTool",
     "SearchTool",
     "SourceDocument",

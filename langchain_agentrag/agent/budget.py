@@ -1,0 +1,368 @@
+"""How much an agent may retrieve, and when it should stop: `RetrievalBudget`. Pure: what happened goes in as records.
+
+A call that was made is accounted with what it found. Before the next ones are made, `RetrievalBudget.plan` says of each
+whether it is made, repeats an earlier one, or is one too many. Calls of one step are planned in their order and each
+counts those before it, so that running them in parallel gives no more than running them in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal
+
+from langchain_agentrag.agent.canonical import canonical
+from langchain_agentrag.analysis import Analyzer
+from langchain_agentrag.analysis.fold import fold, fold_case
+from langchain_agentrag.errors import UsageError
+from langchain_agentrag.metadata import shown
+
+Kind = Literal["search", "read"]
+Limit = Literal["searches", "reads", "characters", "seconds", "idle"]
+
+_HEAD = 80  # characters of a passage that a list of what was found shows
+_QUERIES = frozenset({"query", "q", "question", "search_query", "text", "input", "tool_input", "keywords"})
+_COUNTED: Mapping[Kind, Limit] = {"search": "searches", "read": "reads"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Most of each kind; None for no limit.
+
+    Attributes:
+        searches: Searches that are made.
+        reads: Passages that are opened.
+        characters: Of everything that searching and reading answered.
+        seconds: That the model and the retrieval tools took; a run that waits for a person takes none.
+    """
+
+    searches: int | None = None
+    reads: int | None = None
+    characters: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("searches", "reads", "characters"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise UsageError(f"{name}={value!r} must be a whole number, 0 or more, or None for no limit.")
+        _check_number("seconds", self.seconds, 0, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalBudget:
+    """What one run may retrieve, and one conversation.
+
+    Attributes:
+        searches, reads, characters, seconds: Of one run; see `Limits`.
+        conversation: Of all runs of a conversation together.
+        overlap: Share of common hits (Jaccard: those in both of those in either) from which on two searches in a row
+            are told to have found the same.
+        patience: How many calls in a row may bring nothing new before retrieval ends.
+    """
+
+    searches: int | None = 12
+    reads: int | None = 24
+    characters: int | None = 100_000
+    seconds: float | None = None
+    conversation: Limits = field(default_factory=Limits)
+    overlap: float = 0.8
+    patience: int = 4
+
+    def __post_init__(self) -> None:
+        _ = self.run
+        _check_number("overlap", self.overlap, 0, 1)
+        if isinstance(self.patience, bool) or not isinstance(self.patience, int) or self.patience < 1:
+            raise UsageError(f"patience={self.patience!r} must be a whole number, 1 or more.")
+
+    @property
+    def run(self) -> Limits:
+        """The limits of a run."""
+        return Limits(self.searches, self.reads, self.characters, self.seconds)
+
+    @property
+    def timed(self) -> bool:
+        """Whether time is limited."""
+        return self.seconds is not None or self.conversation.seconds is not None
+
+    def closed(self, ledger: Ledger) -> dict[Kind, Limit]:
+        """The kinds of calls that are over, and the limit that ended each."""
+        over = set()
+        for limits, used in ((self.run, ledger.run), (self.conversation, ledger.conversation)):
+            for name in ("searches", "reads", "characters", "seconds"):
+                most = getattr(limits, name)
+                if most is not None and getattr(used, name) >= most:
+                    over.add(name)
+        if ledger.idle >= self.patience:
+            over.add("idle")
+        found: dict[Kind, Limit] = {}
+        for kind, counted in _COUNTED.items():
+            limit = next((name for name in (counted, "characters", "seconds", "idle") if name in over), None)
+            if limit is not None:
+                found[kind] = limit
+        return found
+
+    def left(self, ledger: Ledger) -> dict[str, int]:
+        """Searches, reads and characters that are left, of those that are limited."""
+        found: dict[str, int] = {}
+        for limits, used in ((self.run, ledger.run), (self.conversation, ledger.conversation)):
+            for name in ("searches", "reads", "characters"):
+                most = getattr(limits, name)
+                if most is not None:
+                    found[name] = max(0, min(found.get(name, most), most - getattr(used, name)))
+        return found
+
+    def plan(self, ledger: Ledger, calls: Sequence[Asked]) -> list[Verdict]:
+        """What is to be done with each call of a step, in their order."""
+        made: list[Asked] = []
+        verdicts = []
+        for call in calls:
+            closed, before = self.closed(ledger), ledger.made_before(call)
+            if call.kind in closed:
+                verdicts.append(Verdict("over", limit=closed[call.kind]))
+            elif before is not None:
+                verdicts.append(Verdict("repeat", of=before))
+                ledger = replace(ledger, idle=ledger.idle + 1)
+            elif any((other.kind, other.key) == (call.kind, call.key) for other in made):
+                verdicts.append(Verdict("twin"))
+            else:
+                verdicts.append(Verdict("make"))
+                made.append(call)
+                ledger = replace(
+                    ledger, run=ledger.run.plus(call.kind), conversation=ledger.conversation.plus(call.kind)
+                )
+        return verdicts
+
+    def same_as(self, ledger: Ledger, refs: Sequence[str]) -> Call | None:
+        """The search before, when one that found these passages found the same; None for one that found nothing."""
+        last = next((call for call in reversed(ledger.calls) if call.kind == "search"), None)
+        if last is None or not refs:
+            return None
+        common, either = set(refs) & set(last.refs), set(refs) | set(last.refs)
+        return last if len(common) >= self.overlap * len(either) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call before it is made.
+
+    Attributes:
+        kind: Whether it searches or reads.
+        key: The same for near-identical calls; see `key_of`.
+    """
+
+    kind: Kind
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is done with a call: made; answered from an earlier one, or by its twin of the same step; or refused.
+
+    Attributes:
+        what: "make", "repeat", "twin" or "over".
+        of: The earlier call, of a repeat.
+        limit: What is used up.
+    """
+
+    what: Literal["make", "repeat", "twin", "over"]
+    of: Call | None = None
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that was made.
+
+    Attributes:
+        number: From 1, within the run.
+        kind, key: See `Asked`.
+        asked: What was asked, for people.
+        refs: Passages that it found or read, "doc_id#chunk_id", best first.
+        heads: The beginning of each passage.
+        call_id: Where its full answer stands.
+    """
+
+    number: int
+    kind: Kind
+    key: str
+    asked: str
+    refs: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    call_id: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The call in what JSON has."""
+        return {
+            "number": self.number,
+            "kind": self.kind,
+            "key": self.key,
+            "asked": self.asked,
+            "refs": list(self.refs),
+            "heads": list(self.heads),
+            "call_id": self.call_id,
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Call:
+        """The call that was stored."""
+        return cls(**{**stored, "refs": tuple(stored["refs"]), "heads": tuple(stored["heads"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was used so far."""
+
+    searches: int = 0
+    reads: int = 0
+    characters: int = 0
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The use in what JSON has."""
+        return {
+            "searches": self.searches,
+            "reads": self.reads,
+            "characters": self.characters,
+            "seconds": self.seconds,
+        }
+
+    def plus(self, kind: Kind | None, characters: int = 0, seconds: float = 0.0) -> Used:
+        """The sum with one more call."""
+        return Used(
+            self.searches + (kind == "search"),
+            self.reads + (kind == "read"),
+            self.characters + characters,
+            self.seconds + seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a run has retrieved, and what its conversation has used.
+
+    Attributes:
+        question: What the run is about.
+        run, conversation: What was used.
+        calls: That were made in this run.
+        idle: Calls in a row that brought nothing new.
+        refused: Calls that were made after the end of the budget.
+        told: How much of each part of the question the passages hold; see `sufficiency`.
+        settled: Id of the last message whose calls were accounted.
+    """
+
+    question: str = ""
+    run: Used = field(default_factory=Used)
+    conversation: Used = field(default_factory=Used)
+    calls: tuple[Call, ...] = ()
+    idle: int = 0
+    refused: int = 0
+    told: tuple[float, ...] = ()
+    settled: str = ""
+
+    def begun(self, question: str) -> Ledger:
+        """The ledger of a new run in the same conversation."""
+        return Ledger(question, conversation=self.conversation, settled=self.settled)
+
+    def made_before(self, asked: Asked) -> Call | None:
+        """An equal call of this run."""
+        return next((call for call in self.calls if (call.kind, call.key) == (asked.kind, asked.key)), None)
+
+    def brings_new(self, kind: Kind, refs: Iterable[str]) -> bool:
+        """Whether one of the passages was not found, or read, before in this run."""
+        return not set(refs) <= {ref for call in self.calls if call.kind == kind for ref in call.refs}
+
+    def with_call(self, call: Call, characters: int, seconds: float, *, same: bool = False) -> Ledger:
+        """The ledger after a call; `same` for one that was told to have found the same as the one before."""
+        new = self.brings_new(call.kind, call.refs) and not same
+        return replace(
+            self,
+            run=self.run.plus(call.kind, characters, seconds),
+            conversation=self.conversation.plus(call.kind, characters, seconds),
+            calls=(*self.calls, replace(call, number=len(self.calls) + 1)),
+            idle=0 if new else self.idle + 1,
+        )
+
+    def with_use(self, characters: int = 0, seconds: float = 0.0) -> Ledger:
+        """The ledger after what was no call."""
+        return replace(
+            self,
+            run=self.run.plus(None, characters, seconds),
+            conversation=self.conversation.plus(None, characters, seconds),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The ledger in what JSON has."""
+        return {
+            "question": self.question,
+            "run": self.run.as_json(),
+            "conversation": self.conversation.as_json(),
+            "calls": [call.as_json() for call in self.calls],
+            "idle": self.idle,
+            "refused": self.refused,
+            "told": list(self.told),
+            "settled": self.settled,
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None) -> Ledger:
+        """The ledger that was stored; an empty one for None."""
+        if not stored:
+            return cls()
+        return cls(
+            question=stored["question"],
+            run=Used(**stored["run"]),
+            conversation=Used(**stored["conversation"]),
+            calls=tuple(map(Call.from_json, stored["calls"])),
+            idle=stored["idle"],
+            refused=stored["refused"],
+            told=tuple(stored["told"]),
+            settled=stored["settled"],
+        )
+
+
+def head_of(text: str) -> str:
+    """The beginning of a passage on one line."""
+    line = " ".join(text[: 4 * _HEAD].split())
+    return line if len(line) <= _HEAD else f"{line[: _HEAD - 1]}…"
+
+
+def key_of(kind: Kind, arguments: Mapping[str, Any]) -> str:
+    """The same text for near-identical calls.
+
+    The query of a search counts by its words, whatever their order, punctuation, width, case, simplified or
+    traditional; every word counts, "without" and 不 too. Anything else, such as SQL, a filter or the address of a
+    reading, counts by its value; what is empty counts like what was left out.
+    """
+    given = {name: value for name, value in arguments.items() if value not in (None, "", {}, [])}
+    if kind == "search":
+        given = {
+            name: _words_of(value) if name in _QUERIES and isinstance(value, str) else value
+            for name, value in given.items()
+        }
+    try:
+        return canonical(given)
+    except UsageError:
+        return shown(given)
+
+
+def _words_of(text: str) -> list[str]:
+    words = sorted(_every_word().analyze_query(text)["words"])
+    return words or [fold_case(fold(text))]
+
+
+@cache
+def _every_word() -> Analyzer:
+    return Analyzer(stop_words=())
+
+
+def _check_number(name: str, value: object, low: float, high: float) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise UsageError(
+            f"{name}={value!r} must be a number from {low:g}"
+            + ("." if high == math.inf else f" to {high:g}.")
+        )

@@ -1,0 +1,213 @@
+"""The account of what an agent retrieves: limits, near-identical calls, nothing new, parts without evidence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from langchain_agentrag import RetrievalBudget
+from langchain_agentrag.agent.budget import Asked, Call, Ledger, Limits, key_of
+from langchain_agentrag.agent.budget_replies import BudgetReplies
+from langchain_agentrag.agent.evidence import call_of, evidence_of
+from langchain_agentrag.agent.sufficiency import Sufficiency, coverage, open_parts, parts_of
+from langchain_agentrag.errors import UsageError
+
+
+def search(query, refs=(), number=0):
+    return Call(number, "search", key_of("search", {"query": query}), query, tuple(refs), tuple(refs))
+
+
+def asked(query):
+    return Asked("search", key_of("search", {"query": query}))
+
+
+def spent(*calls, characters=10):
+    ledger = Ledger().begun("?")
+    for call in calls:
+        ledger = ledger.with_call(call, characters, 0.5)
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("退款", "退款 "),
+        ("退款", "退款？"),
+        ("退款流程 发票", "发票，退款流程！"),
+        ("退款流程", "退款流程"),
+        ("退款流程", "退款流程。"),
+        ("電腦 報錯", "电脑 报错"),
+        ("E1102 fix pump", "pump, fix: e1102?"),
+        ("ＥＲＲＯＲ 42", "error 42"),
+        ("“refund policy”", "policy refund"),
+        ("如何重启 Redis", "redis 如何重启"),
+    ],
+)
+def test_order_width_and_punctuation_make_no_other_query(one, other):
+    assert key_of("search", {"query": one}) == key_of("search", {"query": other, "k": None, "after": ""})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("pumps with alarm", "pumps without alarm"),
+        ("可以退款", "不可以退款"),
+        ("E1102", "E1105"),
+        ("version 1.2", "version 12"),
+        ("退款", "退款 发票"),
+        ("C++", "C"),
+        ("who repaired it", "when repaired it"),
+    ],
+)
+def test_a_word_more_or_other_makes_another_query(one, other):
+    assert key_of("search", {"query": one}) != key_of("search", {"query": other})
+
+
+def test_other_arguments_count_by_their_value():
+    plain = key_of("search", {"query": "退款"})
+    assert plain != key_of("search", {"query": "退款", "after": "7d"})
+    assert plain != key_of("search", {"query": "退款", "filter": {"type": "manual"}})
+    assert key_of("search", {"sql": "SELECT a-b"}) != key_of("search", {"sql": "SELECT b-a"})
+    assert key_of("read", {"doc_id": "a b"}) != key_of("read", {"doc_id": "b a"})
+    assert key_of("read", {"doc_id": "a", "chunk_id": 1.0}) == key_of("read", {"chunk_id": 1, "doc_id": "a"})
+    assert key_of("search", {"query": "x", "odd": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("budget", "ledger", "closed"),
+    [
+        (RetrievalBudget(searches=1), spent(search("a", ["1"])), {"search": "searches"}),
+        (RetrievalBudget(reads=0), spent(), {"read": "reads"}),
+        (RetrievalBudget(characters=10), spent(search("a", ["1"])), {"search": "characters", "read": "characters"}),
+        (RetrievalBudget(seconds=0.5), spent(search("a", ["1"])), {"search": "seconds", "read": "seconds"}),
+        (RetrievalBudget(patience=1), spent(search("a", [])), {"search": "idle", "read": "idle"}),
+        (RetrievalBudget(conversation=Limits(searches=1)), spent(search("a", ["1"])).begun("2"), {"search": "searches"}),
+        (RetrievalBudget(searches=1), spent(search("a", ["1"])).begun("2"), {}),
+        (RetrievalBudget(None, None, None), spent(*[search(str(n), [str(n)]) for n in range(99)]), {}),
+    ],
+)  # fmt: skip
+def test_each_limit_ends_what_it_counts(budget, ledger, closed):
+    assert budget.closed(ledger) == closed
+
+
+def test_calls_of_one_step_count_those_before_them():
+    ledger = spent(search("有的", ["1"]))
+    step = [asked("甲"), asked("有的？"), asked("乙"), asked("甲 "), asked("丙")]
+    verdicts = RetrievalBudget(searches=3).plan(ledger, step)
+    assert [verdict.what for verdict in verdicts] == ["make", "repeat", "make", "over", "over"]
+    assert verdicts[1].of.number == 1
+    assert [v.what for v in RetrievalBudget(searches=9).plan(ledger, step)] == [
+        "make",
+        "repeat",
+        "make",
+        "twin",
+        "make",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("refs", "overlap", "same"),
+    [
+        (["1", "2", "3", "4"], 0.8, True),
+        (["1", "2", "3", "4", "5"], 0.8, True),
+        (["1", "2", "3", "5"], 0.8, False),
+        (["1", "2", "3", "5"], 0.6, True),
+        ([], 0.0, False),
+    ],
+)
+def test_two_searches_in_a_row_are_compared_by_what_they_found(refs, overlap, same):
+    ledger = spent(search("old", ["9"]), search("last", ["1", "2", "3", "4"]))
+    found = RetrievalBudget(overlap=overlap).same_as(ledger, refs)
+    assert (found is not None) is same
+    assert found is None or found.asked == "last"
+
+
+def test_nothing_new_adds_up_and_something_new_starts_again():
+    ledger = spent(search("a", ["1"]), search("b", ["1"]), search("c", []))
+    assert ledger.idle == 2
+    assert ledger.with_call(search("d", ["1", "2"]), 0, 0).idle == 0
+    opened = Call(0, "read", "k", "1", ("1",), ("x",))
+    assert ledger.with_call(opened, 0, 0).idle == 0  # what was found is new when it is read
+
+
+def test_a_ledger_survives_json_and_a_new_run_keeps_the_conversation():
+    ledger = spent(search("退款", ["a#1"]), search("b"))
+    again = Ledger.from_json(json.loads(json.dumps(ledger.as_json())))
+    assert again == ledger
+    assert Ledger.from_json(None) == Ledger()
+    fresh = again.begun("next")
+    assert (fresh.run.searches, fresh.conversation.searches, fresh.calls, fresh.idle) == (0, 2, (), 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"searches": -1}, {"reads": True}, {"characters": 1.5}, {"seconds": -1}, {"seconds": float("nan")},
+     {"overlap": 2}, {"patience": 0}],
+)  # fmt: skip
+def test_limits_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        RetrievalBudget(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("question", "parts"),
+    [
+        ("E1102 是怎么修好的？零件放在哪里？", ["E1102 是怎么修好的", "零件放在哪里"]),
+        (
+            "Who repaired the pump, and where is the spare one?",
+            ["Who repaired the pump", "where is the spare one"],
+        ),
+        ("谁？", ["谁"]),
+        ("", []),
+        ("？？", []),
+    ],
+)
+def test_parts_of_a_question(question, parts):
+    assert [part.removeprefix("and ") for part in parts_of(question)] == parts
+
+
+def test_the_part_that_no_passage_speaks_of_is_open():
+    question = "面板报 E1102 停机是怎么修好的？备件快插接头放在哪里？"
+    told = coverage(question, ["面板报 E1102，停机。清洗后修好了。"])
+    assert open_parts(question, told) == ["备件快插接头放在哪里"]
+    told = coverage(question, ["备件：快插接头，放在 B2 柜"], told)
+    assert open_parts(question, told) == []
+    assert open_parts(question, coverage(question, ["天气很好"])) == list(parts_of(question))
+
+
+def test_a_model_says_which_parts_are_covered_and_the_rule_stands_in_for_it(caplog):
+    question = "谁修的？什么时候修的？"
+    said = Sufficiency(lambda prompt: "看过了。\n2").judge(question, ["x"])
+    assert open_parts(question, said) == ["谁修的"]
+    assert Sufficiency(lambda prompt: "none").judge(question, ["x"]) == (0.0, 0.0)
+    assert Sufficiency(lambda prompt: "99, -1, 0").judge(question, ["x"]) in {(0.0, 0.0), (1.0, 0.0)}
+
+    def broken(prompt):
+        raise RuntimeError("down")
+
+    assert Sufficiency(broken).judge(question, ["谁修的"]) == coverage(question, ["谁修的"])
+    assert "down" in caplog.text
+
+
+def test_evidence_of_any_artifact():
+    from langchain_core.documents import Document
+
+    records = [{"doc_id": "a", "chunk_id": 0, "text": "x"}, {"doc_id": "a", "chunk_id": 1, "text": "y"}]
+    assert evidence_of("…", records).refs == ("a#0", "a#1")
+    assert evidence_of("…", [Document("x", id="d")]).refs == ("d",)
+    assert evidence_of("…", []).refs == ()
+    assert evidence_of("42", None).texts == ("42",)
+    assert evidence_of(" ", None).refs == ()
+    row = {"city": "北京", "n": 3}
+    assert len(evidence_of("…", [row, {"city": "上海"}]).refs) == 2
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_the_last_message_lists_what_was_found_and_what_is_missing(language):
+    found = evidence_of("", [{"doc_id": "manual.md", "chunk_id": 3, "text": "换快插接头"}])
+    ledger = Ledger().begun("怎么修？").with_call(call_of("search", {"query": "修"}, "search", found), 1, 0)
+    text = BudgetReplies(language).end(ledger, "searches", ["零件在哪里"])
+    for part in ("怎么修？", "manual.md#3", "换快插接头", "零件在哪里"):
+        assert part in text
+    assert "{" not in text
