@@ -85,18 +85,16 @@ def score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted
     measured = cosines(unpack_vectors([row.vector for row in live.values()]), request.vector)
     raw = dict(zip(live, measured.tolist(), strict=True))
     near = {row: calibrate_cosine(value, request.lowest) for row, value in raw.items()}
-    score = near
-    if not request.adapts:
-        score = {row: calibrate_cosine(value, request.background) for row, value in raw.items()}
+    score = {row: calibrate_cosine(value, request.background) for row, value in raw.items()}
     return Leg(raw, score, _ranked(raw, live, wanted), near)
 
 
 def leg_weights(vector: Leg, keyword: Leg) -> Weights:
     """Share of each leg, chosen for this query."""
     best = keyword.ranking[0] if keyword.ranking else None
-    near = [vector.score[row] for row in vector.ranking]
+    near = [vector.evidence[row] for row in vector.ranking]
     return adaptive_weights(
-        near, None if best is None else (vector.score.get(best, 0.0), keyword.coverage[best])
+        near, None if best is None else (vector.evidence.get(best, 0.0), keyword.coverage[best])
     )
 
 
@@ -106,7 +104,9 @@ def fused_scores(request: SearchRequest, weights: Weights, vector: Leg, keyword:
         return {row: vector.score[row] for row in vector.ranking}
     if request.mode == "keyword":
         return {row: keyword.score[row] for row in keyword.ranking}
-    if request.fusion in {"adaptive", "convex"}:  # every candidate was scored by both legs: no list is cut
+    if request.fusion == "adaptive":  # every candidate was scored by both legs: no list is cut
+        return convex(vector.evidence, keyword.evidence, weights)
+    if request.fusion == "convex":
         return convex(vector.score, keyword.score, weights)
     lists = [[(row, leg.score[row]) for row in leg.ranking] for leg in (vector, keyword)]
     return fuse(request.fusion, lists, weights)

@@ -275,13 +275,14 @@ class ReferenceStore:
         if mode != "hybrid":
             asked = (1.0, 0.0) if mode == "vector" else (0.0, 1.0)
         adapts = mode == "hybrid" and fusion == "adaptive"
-        near = self._near(query, kept, adapts=adapts) if asked[0] else _Leg()
+        near = self._near(query, kept) if asked[0] else _Leg()
         words = self._words(query, visible, kept, adapts=adapts) if asked[1] else _Leg()
         share = share or self._share(near, words)
         if mode != "hybrid":
             fused = (near if mode == "vector" else words).score
         else:
-            fused = fuse(fusion, [near.ranking(), words.ranking()], share)  # type: ignore[arg-type]
+            legs = [[(place, leg.told[place]) for place in leg.order()] for leg in (near, words)]
+            fused = fuse(fusion, legs if adapts else [near.ranking(), words.ranking()], share)  # type: ignore[arg-type]
         lifts = dict.fromkeys(fused, 0.0)
         for place in fused:
             said = said_at(kept[place].document)
@@ -325,8 +326,8 @@ class ReferenceStore:
 
     def _share(self, near: _Leg, words: _Leg) -> tuple[float, float]:
         first = words.order()[:1]
-        best = [(near.score.get(place, 0.0), words.coverage[place]) for place in first]
-        return adaptive_weights([near.score[place] for place in near.order()], best[0] if best else None)
+        best = [(near.told.get(place, 0.0), words.coverage[place]) for place in first]
+        return adaptive_weights([near.told[place] for place in near.order()], best[0] if best else None)
 
     def _words(self, text: str, visible: list[Row], kept: list[Row], *, adapts: bool) -> _Leg:
         query = self._analyzer.analyze_query(text)
@@ -353,13 +354,12 @@ class ReferenceStore:
                 leg.terms[place] = _points(query, counts, row, stats, freqs)
         return leg
 
-    def _near(self, text: str, kept: list[Row], *, adapts: bool) -> _Leg:
+    def _near(self, text: str, kept: list[Row]) -> _Leg:
         vector = self._embedder.embed_query(text)
-        background = self._background.lowest if adapts else self._background.mean
         leg = _Leg()
         for place, row in enumerate(kept):
             raw = float(cosines(row.vector.reshape(1, -1), vector)[0])
-            leg.raw[place], leg.score[place] = raw, calibrate_cosine(raw, background)
+            leg.raw[place], leg.score[place] = raw, calibrate_cosine(raw, self._background.mean)
             leg.told[place] = calibrate_cosine(raw, self._background.lowest)
         return leg
 

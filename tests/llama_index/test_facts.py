@@ -123,8 +123,10 @@ class TestTheAnalyzerIsLost:
                 indexer.index_documents(self.LINES)
                 found.append([(one.text, one.score) for one in HybridRetriever(indexer).retrieve("离心泵")])
         assert found[0] == found[1] != []
+        with DualIndexer(tmp_path / "s", "hash") as indexer:  # the store knows its analyzer
+            assert [(one.text, one.score) for one in HybridRetriever(indexer).retrieve("离心泵")] == found[0]
         with pytest.raises(StoreMismatchError, match="analyzer"):
-            DualIndexer(tmp_path / "s", "hash")
+            DualIndexer(tmp_path / "s", "hash", analyzer=Analyzer())
 
 
 class Sleeping(BaseRetriever):
