@@ -26,6 +26,44 @@ def test_a_speaker_is_named_by_the_whole_name_or_a_word_of_it(query, who):
     assert named(query, PEOPLE) == who
 
 
+@pytest.mark.parametrize(
+    ("query", "speakers"),
+    [
+        ("What is a good price? I think B is.", ["A", "B", "I"]),  # one letter
+        ("国王是谁", ["王", "李"]),  # one character
+        ("客服電話是多少", ["客服", "用户", "助手"]),
+        ("我是新用戶，怎么注册", ["用户"]),
+        ("the doctor's customer support number", ["Customer Support", "Doctor", "Dr."]),
+        ("within 12 months", ["12", "Agent 12"]),
+        ("bread and butter in a van", ["Mary and John", "Vincent van Gogh"]),
+        ("Which bill was paid, and who will mark it?", ["Bill", "Mark", "Will"]),
+        ("Will it rain? May I stay?", ["Will", "May"]),
+        ("will it rain, may i stay", ["Will", "May"]),
+        ("WILL IT RAIN", ["Will"]),
+    ],
+)
+def test_a_word_that_is_no_name_in_the_question_names_nobody(query, speakers):
+    assert named(query, speakers) == set()
+
+
+@pytest.mark.parametrize(
+    ("query", "speakers", "who"),
+    [
+        ("What did Will tell May?", ["Will", "May", "Ann"], {"Will", "May"}),
+        ("what did bill say", ["Bill", "Ann"], {"Bill"}),
+        ("What did mel say?", ["mel", "Ann"], {"mel"}),
+        ("What did Ann Lee say?", ["Ann", "Ann Lee", "Bo Lee"], {"Ann Lee"}),
+        ("What does Dr. Smith advise?", ["Dr. Smith", "Dr. Jones"], {"Dr. Smith"}),
+        ("What did Speaker 1 say?", ["Speaker 1", "Speaker 2"], {"Speaker 1"}),
+        ("张三丰说了什么", ["张三", "张三丰"], {"张三丰"}),
+        ("張三和李四谁先到", ["张三", "李四", "王五"], {"张三", "李四"}),
+        ("What did José say to ann?", ["José", "Ann"], {"José"}),
+    ],
+)
+def test_the_longer_name_is_meant_and_capitals_tell_names_from_words(query, speakers, who):
+    assert named(query, speakers) == who
+
+
 def test_only_what_somebody_else_says_is_another_ones_words():
     speakers = {1: "林娜", 2: "奥托", 3: "Mel"}
     assert said_by_others("林娜和 Mel 聊了什么", speakers) == {2: "Mel, 林娜"}
