@@ -91,7 +91,10 @@ def _reranked(
         note(hit.explanation, f"reranked from #{before[address(hit)]} to #{rank}")
     kept = {address(hit) for hit in second.hits}
     dropped += [drop(hit, "left out by the reranker") for hit in hits if address(hit) not in kept]
-    return second.hits
+    # the threshold is one of the scores that are shown, and these are new
+    low = [hit for hit in second.hits if hit.score < request.threshold]
+    dropped += [drop(hit, f"below the threshold of {request.threshold:g}") for hit in low]
+    return [hit for hit in second.hits if hit.score >= request.threshold]
 
 
 def _different(request: SearchRequest, hits: list[Hit], pool: Pool, dropped: list[Dropped]) -> list[Hit]:

@@ -48,7 +48,7 @@ class SearchOptions(TypedDict, total=False):
         weights: Share of (vector, keyword) in a hybrid search.
         fusion: "adaptive", "convex", "rrf", "dbsf" or "relative".
         fetch_k: Candidates that diversity and the reranker choose from, >= k; 4 k by default.
-        score_threshold: Lowest score of a hit, in [0, 1].
+        score_threshold: Lowest score of a hit, in [0, 1]; where a reranker gives scores of its own, of those too.
         max_per_document: Most hits of one document.
         diversity: 0 takes the best, 1 the most different ones; between them maximal marginal relevance.
         reranker: Second opinion on the best `fetch_k`; see `rerank.Reranker`.

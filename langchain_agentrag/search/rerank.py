@@ -153,11 +153,16 @@ def _compressed(compressor: Any, query: str, hits: Sequence[Hit]) -> list[Hit]: 
     ]
     kept = list(compressor.compress_documents(documents, query))
     places = [int(document.metadata.get(_PLACE, document.id)) for document in kept]
+    if not all(0 <= place < len(hits) for place in places):
+        raise RetrievalError("the reranker gave back a document that it was not given")
     given = [document.metadata.get("relevance_score") for document in kept]
     ranked = [hits[place] for place in dict.fromkeys(places)]
     if any(score is None for score in given) or len(ranked) != len(given):
         return ranked
-    scores = _unit([float(score) for score in given])
+    values = [float(score) for score in given]
+    if not all(map(math.isfinite, values)):
+        raise RetrievalError("the reranker gave a score that is no finite number")
+    scores = _unit(values)
     return [replace(hit, score=score) for hit, score in zip(ranked, scores, strict=True)]
 
 

@@ -33,6 +33,10 @@ def timed_out():
     raise TimeoutError("the service is busy")
 
 
+def scored(documents, score):
+    return [Document("", metadata={**document.metadata, "relevance_score": score}) for document in documents]
+
+
 def ids(hits):
     return [hit.doc_id for hit in hits]
 
@@ -79,6 +83,9 @@ def test_a_compressor_that_cuts_a_passage_in_two_gives_one_hit():
         lambda query, texts: None,
         Compressor(lambda documents: 1 / 0),
         Compressor(lambda documents: [Document("from nowhere")]),
+        Compressor(lambda documents: [Document("from nowhere", metadata={"agentrag_position": -1})]),
+        Compressor(lambda documents: scored(documents, float("nan"))),
+        Compressor(lambda documents: scored(documents, float("inf"))),
     ],
 )
 def test_a_broken_reranker_leaves_the_order_and_is_named(broken):
@@ -164,6 +171,30 @@ def test_a_search_names_the_reranker_that_was_too_slow(tmp_path: Path):
 @pytest.mark.skipif(
     importlib.util.find_spec("sentence_transformers") is not None, reason="sentence-transformers is installed"
 )
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda query, texts: [0.1 if "油" in text else 0.9 for text in texts],
+        lambda query, texts: [-4.0 if "油" in text else 4.0 for text in texts],
+        Compressor(lambda documents: scored(documents, 0.1)),
+        lambda query, texts: 1 / 0,
+    ],
+)
+def test_no_hit_has_less_than_the_threshold_whoever_gave_the_score(second, tmp_path: Path):
+    with DualIndexer(tmp_path, "hash") as indexer:
+        indexer.index_documents([Document(f"pump 泵 {oil}", id=oil) for oil in ("油", "oil", "gas", "气")])
+        hits = indexer.search("pump 泵", k=4, reranker=second, score_threshold=0.3, explain=True)
+        assert all(hit.score >= 0.3 for hit in hits)
+        assert hits.trail is not None
+        assert {hit.doc_id for hit in hits} | {one.doc_id for one in hits.trail.dropped} == {
+            "油",
+            "oil",
+            "gas",
+            "气",
+        }
+        assert all("below the threshold" in one.reason for one in hits.trail.dropped)
+
+
 def test_a_cross_encoder_by_name_needs_its_extra():
     with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[rerank\]"):
         check_reranker("BAAI/bge-reranker-v2-m3")
