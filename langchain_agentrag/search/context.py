@@ -38,7 +38,11 @@ _QUOTES = ' "“”「」'
 _KNOWN = 0.6  # share of a rewritten question's words that must come from the conversation
 _READ = 2_000  # characters of a turn that are looked at
 
-_USERS = frozenset({"user", "human", "用户", "问"})
+_USERS = frozenset({"user", "human", "customer", "用户", "客户", "问", "我"})
+_ASSISTANTS = frozenset(
+    {"ai", "assistant", "bot", "chatbot", "model", "助手", "助理", "客服", "机器人", "答"}
+)
+_CONTENTS = ("content", "text", "parts", "blocks")  # of OpenAI and LangChain, of Gemini, of LlamaIndex
 _SILENT_ROLES = frozenset({"system", "tool", "function", "developer"})
 _NAMES = re.compile(
     r"《([^》]{1,40})》|[“「『]([^”」』]{1,30})[”」』]|"
@@ -122,7 +126,14 @@ def _turn(place: int, item: object) -> Turn:
     role: object = ""
     content: object = item
     if isinstance(item, Mapping):
-        role, content = item.get("role", item.get("type", "")), item.get("content", item.get("text"))
+        role = item.get("role", item.get("type"))
+        held = data if isinstance(data := item.get("data"), Mapping) else item  # LangChain's messages_to_dict
+        content = next((held[key] for key in _CONTENTS if held.get(key)), None)
+        if role is None and not any(key in held for key in _CONTENTS):
+            raise InvalidQueryError(
+                f"history[{place}] has neither role nor content, but the keys {', '.join(map(repr, item)) or 'none'}: "
+                'pass {"role": …, "content": …}.'
+            )
     elif isinstance(item, tuple | list) and len(item) == 2:  # noqa: PLR2004  role and text
         role, content = item
     elif not isinstance(item, str):
@@ -132,10 +143,8 @@ def _turn(place: int, item: object) -> Turn:
                 f"history[{place}] is a {type(item).__name__}: pass a string, a (role, text) pair, or a message of "
                 "LangChain or LlamaIndex."
             )
-    name = str(getattr(role, "value", role) or "").casefold()
-    return Turn(
-        "user" if name in _USERS else "assistant" if name in {"ai", "assistant"} else name, _text(content)
-    )
+    name = str(getattr(role, "value", role) or "").casefold().removesuffix("messagechunk").strip()
+    return Turn("user" if name in _USERS else "assistant" if name in _ASSISTANTS else name, _text(content))
 
 
 def _text(content: object) -> str:

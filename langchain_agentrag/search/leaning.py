@@ -81,8 +81,9 @@ _ALWAYS_EN = re.compile(
 _EXISTS = re.compile(r"\b(?:is|are|was|were|be|been)\s+there\W*$", re.I)
 _EXPLETIVE = re.compile(
     r"\b(?:is|was|be|would|will)? ?it(?:'s| is| was| be)? (?:possible|safe|allowed|necessary|true|ok|okay|legal|worth|"
-    r"better|best|normal|enough|important|required|dangerous|easy|hard)\s+(?:to|that|for|if|when)\b|"
-    r"\bwhat time is it\b|\bit (?:take|rain|snow)s?\b|\b(?:does|did|will|would) it take (?:to|for|from)\b|"
+    r"better|best|normal|enough|important|required|dangerous|easy|hard|like)\s+(?:to|that|for|if|when)\b|"
+    r"\bwhat time is it\b|\bit (?:take|rain|snow)s?\b|\bit(?:'s| is| was| (?:will|may|might|should) be)? "
+    r"(?:rain|snow|hail|freez)(?:ing|ed|y)\b|\b(?:does|did|will|would) it take (?:to|for|from)\b|"
     r"\bhow is it (?:possible )?that\b",
     re.I,
 )
@@ -90,7 +91,14 @@ _PRONOUN_EN = re.compile(
     r"\b(?:it|they|them|theirs|he|him|she|hers|itself|themselves|himself|herself)\b", re.I
 )
 _POSSESSIVE_EN = re.compile(r"\b(?:its|their|his|her)\b", re.I)
-_POINTER_EN = re.compile(r"\b(this|that|these|those)\b(?:\s+([\w'-]+))?", re.I)
+_POINTER_EN = re.compile(
+    r"\b(this|that|these|those)\b(?:\s+(?:(?:coming|past|last|very|current|fiscal|financial|calendar|academic|school)\s+)?"
+    r"([\w-]+))?",
+    re.I,
+)
+_DEPARTMENT = re.compile(r"\bIT\b")  # in capitals no pronoun
+_CHOICE_EN = re.compile(r"^which ones?\b(?=.*?(?:\bof\s+(?!them|these|those|it\b)|[,:]\s*\w.*\bor\b))", re.I)
+_QUOTED = re.compile(r"(?<=[\"“「『《`])[^\"“”「」『』《》`]+(?=[\"”」』》`])")
 _DEICTIC = frozenset(
     "year month week day days morning afternoon evening night time moment century quarter season weekend summer winter "  # noqa: SIM905
     "spring autumn fall semester term".split()
@@ -128,7 +136,9 @@ _POINTER_ZH = re.compile(
     r"[这那](?=[是怎有会能要需跟和与在的，,？?]|$)|"
     r"该(?:产品|公司|项目|文件|型号|设备|功能|方法|报警|书|店|系统|接口|参数|政策|规定)"
 )
-_TIME_ZH = re.compile(r"[这那](?:个|一)?(?:周|月|年|星期|季度|学期|天|几天|两天|段时间|阵子|次|段日子)")
+_TIME_ZH = re.compile(
+    r"这个?世(?:界|上)|[这那](?:个|一)?(?:周|月|年|星期|季度|学期|天|几天|两天|段时间|阵子|次|段日子)"
+)
 _BOUND_ZH = re.compile(
     r"[，,；;。？?！!：:]|[和与跟同及](?=它|他|她|其)|(?:时|时候|后|之后|以后|的话)(?=它|他|她|这|那)"
 )
@@ -218,7 +228,7 @@ def is_rest(text: str) -> bool:
 
 def leans(text: str) -> bool:
     """Whether the question cannot be understood without what was said before it."""
-    plain, led = _stripped(simplify(text))
+    plain, led = _stripped(_QUOTED.sub("quotation", simplify(text)))  # what is quoted is named
     if not plain:
         return True
     chinese = bool(_HAN.search(plain))
@@ -244,6 +254,7 @@ def _stripped(text: str) -> tuple[str, bool]:
 
 
 def _leans_english(text: str, *, led: bool) -> bool:
+    text = _CHOICE_EN.sub("which", text if text.isupper() else _DEPARTMENT.sub("informatics", text))
     if _ALWAYS_EN.search(text) and not _EXISTS.search(text):
         return True
     spared = _EXPLETIVE.sub(" ", text)

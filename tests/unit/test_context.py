@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    HumanMessage,
+    HumanMessageChunk,
+    SystemMessage,
+    ToolMessage,
+    messages_to_dict,
+)
 from llama_index.core.llms import ChatMessage, MessageRole
 
 from benchmarks.conversation import dialogues, understood
@@ -34,7 +42,8 @@ WEATHER = [("user", "杭州明天会下雨吗？"), ("assistant", "明天多云�
     "question",
     [
         "And its price?", "what about 2023?", "Is it waterproof?", "How do I fix that?", "the second one", "Why?", "how much?",
-        "Who else?", "Tell me more", "Are these compatible?", "What did she say?", "in Berlin?", "same for Linux",
+        "Who else?", "Tell me more", "What is it like?", "which one is better?", "Which ones of them are free?", 'Is it "waterproof"?',
+        "What did it cost this year?", "IS IT WATERPROOF?", "Are these compatible?", "What did she say?", "in Berlin?", "same for Linux",
         "那里的天气", "第二个呢", "它多少钱？", "为什么？", "怎么安装？", "2023年呢？", "这个怎么用", "他是谁", "那上海呢？", "其中哪些是免费的？", "还有吗？",
     ],
 )  # fmt: skip
@@ -50,6 +59,10 @@ def test_these_lean(question: str):
         "Which files that start with a dot are indexed?", "What happened this year at Acme?", "Did Anna bring her laptop?",
         "ConnectionError: timed out", "10.20.30.40", "C++ templates",
         "油泵多久检查一次？", "如果油泵漏油，它还能用吗？", "这个月的销售额", "其他国家的税率是多少？", "数据库连接超时", "E1102 这个报警怎么处理？",
+        "What is this year's travel budget?", "the budget for this fiscal year", "What is the IT department's phone number?",
+        'Who is the author of "It"?', "How do I use `this` in JavaScript?", "What is it like to live on Mars?",
+        "It is raining, should I take an umbrella to the office?", "which one is better, Kubernetes or Nomad?",
+        "Which ones of the EU members use the euro?", "“这个”和“那个”怎么翻译成法语", "《它》的导演有什么作品", "这个世界上最高的山叫什么名字",
         "怎么退款？", "吉他怎么调音？", "第二次世界大战什么时候结束？", "李明和他的团队在哪里？",
     ],
 )  # fmt: skip
@@ -140,15 +153,26 @@ def test_words_of_the_conversation_weigh_less():
         [HumanMessage([{"type": "text", "text": TALK[0][1]}, {"type": "image_url", "image_url": "x"}]), AIMessage(TALK[1][1])],
         [ChatMessage(TALK[0][1], role=MessageRole.USER), ChatMessage(TALK[1][1], role=MessageRole.ASSISTANT)],
         [SystemMessage("Be kind to the zebra."), *TALK, AIMessage(""), ToolMessage("zebra zebra", tool_call_id="1"), ("user", "  ")],
+        [HumanMessageChunk(TALK[0][1]), AIMessageChunk(TALK[1][1])],
+        messages_to_dict([HumanMessage(TALK[0][1]), AIMessage(TALK[1][1])]),
+        [message.model_dump() for message in (ChatMessage(TALK[0][1], role="user"), ChatMessage(TALK[1][1], role="assistant"))],
+        [{"role": "user", "parts": [{"text": TALK[0][1]}]}, {"role": "model", "parts": [{"text": TALK[1][1]}]}],
+        [*TALK, {"role": "assistant", "tool_calls": [{"id": "zebra"}]}],
+        [("用户", TALK[0][1]), ("客服", TALK[1][1])],
     ],
 )  # fmt: skip
 def test_any_frameworks_messages_are_understood(history: list[object]):
-    found = complete("And its weight?", read_history(history))
+    turns = read_history(history)
+    found = complete("And its weight?", turns)
+    assert {turn.role for turn in turns} <= {"user", "assistant", ""}
     assert "Falcon" in found.added
     assert "zebra" not in found.added
 
 
-@pytest.mark.parametrize("wrong", ["a string", {"role": "user"}, 5, [5], [None], [object()]])
+@pytest.mark.parametrize(
+    "wrong",
+    ["a string", {"role": "user"}, 5, [5], [None], [object()], [{}], [{"user": "hi", "assistant": "hello"}]],
+)
 def test_what_is_no_conversation_is_refused(wrong: object, tmp_path: Path):
     with (
         DualIndexer(tmp_path / "store", "hash") as indexer,
