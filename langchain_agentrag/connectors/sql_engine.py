@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from langchain_agentrag.errors import AgentRagError, ConnectorError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import URL
@@ -31,6 +31,7 @@ _READS: Final = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 )
 
+_TIMES: Final = ("date", "time", "timetz", "timestamp", "timestamptz")
 _FORBIDDING: Final = ("permission", "command denied", "not authorized", "read-only", "read only", "readonly")
 _MISSPELT: Final = (
     "syntax",
@@ -42,7 +43,16 @@ _MISSPELT: Final = (
     "unrecognized token",
 )
 _DESCRIBING: Final = frozenset(
-    ["table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info", "index_xinfo"]
+    [
+        "table_info",
+        "table_xinfo",
+        "table_list",
+        "foreign_key_list",
+        "index_list",
+        "index_info",
+        "index_xinfo",
+        "data_version",  # full-text tables ask for it
+    ]
 )
 
 
@@ -157,10 +167,13 @@ def _begin_sqlite(connection: Connection, timeout: float | None) -> Any:  # noqa
     text_factory = driver.text_factory
     # A text that is not UTF-8 concerns its own row only, which is refused later for the surrogates in it.
     driver.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    before = driver.execute("PRAGMA query_only").fetchone()[0]
+    driver.execute("PRAGMA query_only = 1")
     driver.set_authorizer(_authorize)
 
     def end() -> None:
         driver.set_authorizer(None)
+        driver.execute(f"PRAGMA query_only = {int(before)}")
         driver.set_progress_handler(None, 0)
         driver.text_factory = text_factory
 
@@ -169,14 +182,53 @@ def _begin_sqlite(connection: Connection, timeout: float | None) -> Any:  # noqa
 
 def _authorize(action: int, first: str | None, *_: object) -> int:
     described = action == sqlite3.SQLITE_PRAGMA and first in _DESCRIBING
-    return sqlite3.SQLITE_OK if described or action in _READS else sqlite3.SQLITE_DENY
+    # how SQLite announces that it opens a virtual table; `query_only` keeps it from being more than that
+    opened = action == sqlite3.SQLITE_UPDATE and first in {"sqlite_master", "sqlite_temp_master"}
+    return sqlite3.SQLITE_OK if described or opened or action in _READS else sqlite3.SQLITE_DENY
 
 
-def _begin_postgresql(connection: Connection, timeout: float | None) -> None:
+def _begin_postgresql(connection: Connection, timeout: float | None) -> Any:  # noqa: ANN401  a callable, or None
     # a level of its own: an engine in autocommit mode has no transactions, and no server-side cursors without them
     connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     if timeout is not None:
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(timeout * 1000)}")
+    driver: Any = connection.connection.driver_connection
+    return _keep_times(driver) if connection.dialect.driver == "psycopg" else None
+
+
+def _keep_times(driver: Any) -> Callable[[], None]:  # noqa: ANN401  (a connection of psycopg)
+    """Have times that Python cannot hold given as text: "infinity", years before Christ, "24:00:00".
+
+    psycopg raises for them, which would end the whole reading for one row.
+    """
+    from psycopg import DataError
+    from psycopg.adapt import Loader
+    from psycopg.pq import Format
+
+    def lenient(strict: Any) -> type[Loader]:  # noqa: ANN401  (a class of loaders)
+        class Lenient(Loader):
+            def __init__(self, oid: int, context: Any = None) -> None:  # noqa: ANN401
+                super().__init__(oid, context)
+                self._load = strict(oid, context).load
+
+            def load(self, data: Any) -> Any:  # noqa: ANN401
+                try:
+                    return self._load(data)
+                except DataError:
+                    return bytes(data).decode()
+
+        return Lenient
+
+    known = driver.adapters
+    replaced = {kind: known.get_loader(known.types[kind].oid, Format.TEXT) for kind in _TIMES}
+    for kind, loader in replaced.items():
+        known.register_loader(kind, lenient(loader))
+
+    def end() -> None:
+        for kind, loader in replaced.items():
+            known.register_loader(kind, loader)
+
+    return end
 
 
 def _begin_mysql(connection: Connection, timeout: float | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -93,11 +94,11 @@ def table_names(connection: Connection, schema: str | None, *, views: bool = Tru
             views,
         )
         return [row["table_name"] for row in found]
-    inspector = _inspector(connection)
-    return [
-        *inspector.get_table_names(schema=schema),
-        *(inspector.get_view_names(schema=schema) if views else ()),
-    ]
+    inspector: Any = _inspector(connection)
+    found = list(inspector.get_table_names(schema=schema))
+    if connection.dialect.name == "postgresql":
+        found += inspector.get_foreign_table_names(schema=schema)
+    return [*found, *(_view_names(inspector, schema) if views else ())]
 
 
 def describe(connection: Connection, name: str, schema: str | None) -> Table:
@@ -105,6 +106,9 @@ def describe(connection: Connection, name: str, schema: str | None) -> Table:
     if connection.dialect.name == "duckdb":
         return _describe_duckdb(connection, name, schema)
     inspector = _inspector(connection)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of types that SQLAlchemy has no name for, such as point
+        reflected = inspector.get_columns(name, schema=schema)
     columns = tuple(
         Column(
             column["name"],
@@ -112,9 +116,9 @@ def describe(connection: Connection, name: str, schema: str | None) -> Table:
             bool(column.get("nullable", True)),
             _one_line(column.get("comment")),
         )
-        for column in inspector.get_columns(name, schema=schema)
+        for column in reflected
     )
-    is_view = name in inspector.get_view_names(schema=schema)
+    is_view = name in _view_names(inspector, schema)
     return Table(
         name,
         schema,
@@ -144,6 +148,15 @@ def _inspector(connection: Connection) -> Inspector:
     from sqlalchemy import inspect
 
     return inspect(connection)
+
+
+def _view_names(inspector: Any, schema: str | None) -> list[str]:  # noqa: ANN401  (each dialect has its own)
+    """Views, those included whose rows are stored."""
+    stored = getattr(inspector, "get_materialized_view_names", None)
+    try:
+        return [*inspector.get_view_names(schema=schema), *(stored(schema=schema) if stored else ())]
+    except NotImplementedError:  # the dialect has no such views
+        return list(inspector.get_view_names(schema=schema))
 
 
 def _type_text(kind: Any, connection: Connection) -> str:  # noqa: ANN401  a type of SQLAlchemy
