@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ class RecordingMemory(BaseMemory):
     agent_id: str
     session_id: str = ""
 
-    _open: dict[str, ToolCall] = PrivateAttr(default_factory=dict)
+    _open: dict[str, list[ToolCall]] = PrivateAttr(default_factory=dict)
     _mark: int = PrivateAttr(default=0)
 
     @field_validator("agent_id")
@@ -183,18 +183,22 @@ class RecordingMemory(BaseMemory):
         if message.text.strip() or any(part != "thinking" for part in message.parts):
             said: dict[str, Any] = {"text": message.text, "speaker": message.speaker, "parts": message.parts}
             yield Turn(entry_id=name, role=message.role, **said, **common)
+        asked: dict[str, list[ToolCall]] = defaultdict(list)
         for number, call in enumerate(message.calls):
             made: dict[str, Any] = {"tool": call.tool, "arguments": call.arguments, "call_id": call.call_id}
             entry = ToolCall(entry_id=f"{name}:call:{number}", **made, **common)
             if call.call_id is not None:
-                self._open[call.call_id] = entry
+                asked[call.call_id].append(entry)  # some models name calls by their tool: two have one id
             yield entry
+        self._open.update(asked)
         for number, result in enumerate(message.results):
             yield self._completed(result, f"{name}:result:{number}", common)
 
     def _completed(self, result: Result, name: str, common: dict[str, Any]) -> ToolCall:
-        asked = self._open.pop(result.call_id or "", None)
-        if asked is None:
+        waiting = self._open.get(result.call_id or "")
+        if waiting:
+            asked = waiting.pop(0)
+        else:
             asked = ToolCall(entry_id=name, tool=result.tool, call_id=result.call_id, **common)
         return replace(asked, result=result.text, outcome=result.outcome, parts=result.parts)
 

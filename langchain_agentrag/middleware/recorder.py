@@ -260,14 +260,22 @@ def _session(state: Any) -> str:
 
 
 def _call_entry(request: ToolCallRequest) -> str:
-    """Name of a call: by the message that asks for it, since models give one id to several calls of a session."""
-    asked = request.tool_call["id"]
+    """Name of a call: by the message that asks for it, since models give one id to several calls of a session.
+
+    Some give one id to two calls of a message too, which their arguments tell apart.
+    """
+    wanted = request.tool_call
     for message in reversed(_messages(request.state)):
         if isinstance(message, AIMessage):
-            for number, call in enumerate(message.tool_calls):
-                if call["id"] == asked:
-                    return f"{message.id}:call:{number}"
-    return f"call:{asked}"
+            named = [place for place, call in enumerate(message.tool_calls) if call["id"] == wanted["id"]]
+            equal = [place for place in named if _asks_the_same(message.tool_calls[place], wanted)]
+            if named:
+                return f"{message.id}:call:{(equal or named)[0]}"
+    return f"call:{wanted['id']}"
+
+
+def _asks_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(one["name"] == other["name"] and one["args"] == other["args"])
 
 
 def _messages(state: Any) -> list[Any]:

@@ -45,7 +45,7 @@ def test_a_time_that_python_cannot_hold_is_text_and_concerns_its_row_alone(fresh
     report = indexer.sync(DatabaseConnector(engine, table="t"))
     assert (report.added, report.failed) == (len(odd) + 1, ())
     first = indexer.read("t:1")
-    assert first.metadata["何时"] == TIMES[kind][0] and first.metadata["many"] == [TIMES[kind][0]]
+    assert (first.metadata["何时"], first.metadata["many"]) == (TIMES[kind][0], [TIMES[kind][0]])
     assert f"何时：{TIMES[kind][0]}" in first.text
     assert isinstance(indexer.read("t:99").metadata["何时"], dt.date | dt.time)
     assert indexer.sync(DatabaseConnector(engine, table="t")).unchanged == len(odd) + 1

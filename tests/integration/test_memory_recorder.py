@@ -144,12 +144,13 @@ def test_a_tool_that_fails_is_kept_with_its_error_and_fails_as_before(indexer, t
     assert table.read("lina")[-2].outcome == "error"
 
 
-def test_parallel_calls_are_kept_each(indexer, table):
+@pytest.mark.parametrize("ids", [("other", "same-id"), ("stock", "stock")])
+def test_parallel_calls_are_kept_each(indexer, table, ids):
     both = AIMessage(
         "I look both up",
         tool_calls=[
-            {"name": "stock", "args": {"part": part}, "id": "same-id" if n else "other", "type": "tool_call"}
-            for n, part in enumerate(["QX-8", "M18"])
+            {"name": "stock", "args": {"part": part}, "id": name, "type": "tool_call"}
+            for name, part in zip(ids, ["QX-8", "M18"], strict=True)
         ],
     )
     run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), [both, AIMessage("done")])

@@ -178,6 +178,18 @@ def test_a_call_and_its_result_that_come_apart_are_one_entry(indexer, table):
     assert indexer.stats("lina").documents == 1
 
 
+def test_two_calls_of_one_id_keep_their_results(indexer, table):
+    """Some models name a call by its tool, so two calls of a message have one id."""
+    memory = RecordingMemory.from_defaults(indexer, table, agent_id="lina", session_id="s")
+    parts = [{"part": "QX-8"}, {"part": "快插接头"}]
+    blocks = [ToolCallBlock(tool_call_id="stock", tool_name="stock", tool_kwargs=part) for part in parts]
+    memory.put(ChatMessage(role="assistant", blocks=blocks))
+    for said in ("14", "九件"):
+        memory.put(ChatMessage(role="tool", content=said, additional_kwargs={"tool_call_id": "stock"}))
+    kept = [(entry.arguments["part"], entry.result) for entry in table.read("lina")]
+    assert kept == [("QX-8", "14"), ("快插接头", "九件")]
+
+
 def test_what_was_recalled_is_not_kept_again(indexer, table):
     secret = "报警 E1102：气压不足，检查八毫米的快插接头，备件放在柜 B2 的第三层抽屉里。"
     indexer.index_documents([SourceDocument("manual", secret)], "lina")

@@ -142,3 +142,22 @@ def test_equal_and_backward_times_keep_the_stored_order():
         for n, offset in enumerate(times)
     ]
     assert [entry.text for entry in joined(*raws)] == list("012345")
+
+
+def test_calls_of_one_message_keep_their_results_whatever_their_ids():
+    """Models give two calls one id, or none at all; results then come in the order of the calls."""
+    for ids in (("c1", "c1"), (None, None), ("c1", "c2")):
+        asked = [
+            {"id": name, "function": {"name": "weather", "arguments": f'{{"城市": "{city}"}}'}}
+            for name, city in zip(ids, ("北京", "Oslo"), strict=True)
+        ]
+        brought = [
+            {"role": "tool", "name": "weather", "content": said}
+            | ({} if name is None else {"tool_call_id": name})
+            for name, said in zip(ids, ("晴", "rain"), strict=True)
+        ]
+        raw = [{"role": "assistant", "content": None, "tool_calls": asked}, *brought]
+        raw = [*raw, {"role": "user", "content": "again"}, *raw]  # the same ids once more, later
+        found = [entry for entry in joined(*raw) if isinstance(entry, ToolCall)]
+        told = [(entry.arguments["城市"], entry.result) for entry in found]
+        assert told == [("北京", "晴"), ("Oslo", "rain")] * 2, ids

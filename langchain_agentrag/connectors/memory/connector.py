@@ -23,7 +23,7 @@ from langchain_agentrag.scope import check_agent_id
 AgentOf = Callable[[MemorySession], str | None]
 """Maps a session to its agent."""
 
-_READING: Final = "1"
+_READING: Final = "2"
 """Raised when memory is read differently, so that stored versions no longer count as equal."""
 _PROBLEMS_SHOWN: Final = 5
 

@@ -51,8 +51,8 @@ def entries_of(
     """Turns and tool calls in stored order, numbered from 0.
 
     A message that speaks and calls tools is a turn and one tool call each; one that says nothing gives no turn. A
-    result belongs to the last call of its id that has none yet, one without an id to the last open call of its tool;
-    a result whose call is lost stands for itself.
+    result belongs to the last message with an open call of its id, one without an id with an open call of its tool,
+    and of several such calls in it to the first; a result whose call is lost stands for itself.
 
     Args:
         session: Name of the session.
@@ -122,14 +122,22 @@ class _Joined:
 
     def _answer(self, result: Result, entry_id: str, common: Mapping[str, Any]) -> None:
         brought: dict[str, Any] = {"result": result.text, "outcome": result.outcome, "parts": result.parts}
-        for place in reversed(self._open):
-            call = self.entries[place]
-            if isinstance(call, ToolCall) and _answers(result, call):
-                self.entries[place] = replace(call, tool=call.tool or result.tool, **brought)
-                self._open.remove(place)
-                return
+        place = self._asked(result)
+        if place is not None:
+            call: Any = self.entries[place]
+            self.entries[place] = replace(call, tool=call.tool or result.tool, **brought)
+            self._open.remove(place)
+            return
         lost = ToolCall(entry_id=entry_id, tool=result.tool, call_id=result.call_id, **brought, **common)
         self.entries.append(lost)
+
+    def _asked(self, result: Result) -> int | None:
+        """Where the call is that a result answers: results of one message's calls come in the order of the calls."""
+        fitting = [place for place in self._open if _answers(result, self.entries[place])]
+        if not fitting:
+            return None
+        last = _message_of(self.entries[fitting[-1]])
+        return next(place for place in fitting if _message_of(self.entries[place]) == last)
 
     def _time(self, recorded: Recorded) -> datetime | None:
         for stamp in (recorded.message.stamp, recorded.stamp):
@@ -143,7 +151,13 @@ class _Joined:
         return None
 
 
-def _answers(result: Result, call: ToolCall) -> bool:
+def _message_of(call: Entry) -> str:
+    return call.entry_id.rpartition(":call:")[0]
+
+
+def _answers(result: Result, call: Entry) -> bool:
+    if not isinstance(call, ToolCall):
+        return False
     if result.call_id is not None:
         return call.call_id == result.call_id
     return not result.tool or call.tool == result.tool

@@ -6,7 +6,7 @@ Nothing is ever instantiated from what is read: stored objects are taken apart b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -123,7 +123,7 @@ def read_message(raw: object) -> Message | None:
 
 def _message(found: Mapping[str, Any], content: _Content) -> Message:
     kwargs = _mapping(found.get("additional_kwargs"))
-    calls = _unique([*_calls(found), *_calls(kwargs), *content.calls])
+    calls = _unique(_calls(found), _calls(kwargs), content.calls)
     text, parts, results = "\n".join(content.texts), tuple(content.parts), tuple(content.results)
     role, speaker = found["role"], found.get("name")
     if role == "tool":
@@ -316,12 +316,18 @@ def _arguments(given: object) -> Mapping[str, Any] | str:
     return read if isinstance(read, dict) else given
 
 
-def _unique(calls: list[Call]) -> list[Call]:
-    """Calls once each: LangChain keeps a call in `tool_calls`, in `additional_kwargs` and among the content."""
+def _unique(*lists: Iterable[Call]) -> list[Call]:
+    """Calls once each: LangChain keeps a call in `tool_calls`, in `additional_kwargs` and among the content.
+
+    Within one of them two calls are two, also when a model gave both the same id.
+    """
     found: list[Call] = []
-    for call in calls:
-        if not any(_same(call, other) for other in found):
-            found.append(call)
+    for calls in lists:
+        known = list(found)
+        for call in calls:
+            repeated = call.call_id is not None and call in found
+            if not repeated and not any(_same(call, other) for other in known):
+                found.append(call)
     return found
 
 
