@@ -53,7 +53,8 @@ def sync(
     try:
         with DualIndexer(file.store, embeddings=file.embeddings) as indexer:
             run = Run(indexer, file)
-            outcomes = [*_pass(run, chosen), *run.removed(prune=prune)]
+            outcomes = _pass(run, chosen)
+            outcomes += run.removed(outcomes, prune=prune)
             _tell(outcomes, as_json=json)
             build_graph(indexer)
             if watch:

@@ -33,7 +33,7 @@ class SourceOutcome:
         agent_id: Its agent, or None where it is shared or each of its documents has its own.
         report: What was done.
         error: Why nothing could be done, or None.
-        removed: Whether it is not in the file any more.
+        removed: Whether it is not in the file any more, as it was.
     """
 
     name: str
@@ -83,22 +83,31 @@ class Run:
             return replace(outcome, error=self._hidden(f"{type(error).__name__}: {error}"))
         return replace(outcome, report=self._clean(report))
 
-    def removed(self, *, prune: bool) -> list[SourceOutcome]:
-        """Sources that were in the file once and are not any more; their documents go only when they are pruned."""
+    def removed(self, outcomes: Iterable[SourceOutcome], *, prune: bool) -> list[SourceOutcome]:
+        """Sources as they were in the file once and are not any more.
+
+        Documents of one that was taken out go only when it is pruned. Of one that is still there under its name, with
+        another owner or of another kind, they go as soon as it has been read: they are not the old owner's any more.
+        """
         present = {_key(source.name, source.connector) for source in self._file.sources if source.connector}
         unread = {source.name for source in self._file.sources if source.connector is None}
+        read = {outcome.name for outcome in outcomes if outcome.error is None}
+        found = []
         recorded = self._ledger.keys()
-        gone = [key for key in recorded if key not in present and json.loads(key)[0] not in unread]
-        return [self._gone(key, prune=prune) for key in gone]
+        for key in recorded:
+            name = json.loads(key)[0]
+            if key not in present and name not in unread:
+                found.append(self._gone(key, prune=prune or name in read))
+        return [outcome for outcome in found if outcome is not None]
 
-    def _gone(self, key: str, *, prune: bool) -> SourceOutcome:
+    def _gone(self, key: str, *, prune: bool) -> SourceOutcome | None:
         name, connector_id, agent = json.loads(key)
         outcome = SourceOutcome(name, "", agent, SyncReport(), removed=True)
         if not prune:
             return outcome
         report = self._indexer.sync(_Nothing(connector_id, agent))
         self._ledger.remove([key])
-        return replace(outcome, report=report)
+        return replace(outcome, report=report) if report.deleted else None
 
     def _clean(self, report: SyncReport) -> SyncReport:
         def hidden(items: Iterable[Failure]) -> tuple[Failure, ...]:

@@ -138,21 +138,37 @@ def test_a_file_that_cannot_be_read_is_named_and_is_no_failed_source(place: Plac
 
 def test_a_source_taken_out_of_the_file_is_kept_until_it_is_pruned(place: Place) -> None:
     place.sync()
-    place.write(
-        "agentrag.toml",
-        CONFIG[: CONFIG.index('[[source]]\nname = "chat"')].replace('agent = "lina"', 'agent = "mia"'),
-    )
+    place.write("agentrag.toml", CONFIG[: CONFIG.index('[[source]]\nname = "chat"')])
     outcomes = place.sync()
     assert outcomes["chat"]["removed"] is True
     assert any("预算" in text for text in place.found("预算", "otto"))
-    assert place.found("密码", "lina")
     shown = CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml")]).output
     assert "--prune" in shown
     place.sync("--prune")
-    assert place.found("预算", "otto") == place.found("密码", "lina") == set()
-    assert place.found("密码", "mia")
+    assert place.found("预算", "otto") == set()
     assert place.found("E1102")
     assert set(place.sync("--prune")) == {"manuals", "笔记"}
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [('agent = "lina"', 'agent = "mia"'), ("", 'agent = "mia"'), ('agent = "lina"', "")],
+)
+def test_a_source_that_changes_hands_leaves_its_old_owner(place: Place, was: str, becomes: str) -> None:
+    config = CONFIG[: CONFIG.index('[[source]]\nname = "chat"')]
+    place.write("agentrag.toml", config.replace('agent = "lina"', was))
+    place.sync()
+    place.write("agentrag.toml", config.replace('agent = "lina"', becomes))
+    (place.folder / "notes").rename(place.folder / "away")
+    place.sync("--only", "manuals")
+    place.sync(code=1)  # what cannot be read loses nothing
+    assert place.found("密码", "lina") == {"蛋糕在门房，密码 7741。"}
+    (place.folder / "away").rename(place.folder / "notes")
+    place.sync()
+    assert bool(place.found("密码", "mia")) is (becomes != 'agent = "lina"')
+    assert bool(place.found("密码", "lina")) is ("mia" not in becomes)
+    assert bool(place.found("密码")) is (becomes == "")
+    assert set(place.sync()) == {"manuals", "笔记"}
 
 
 def test_a_mistake_in_the_file_stops_everything_before_it_begins(place: Place) -> None:
