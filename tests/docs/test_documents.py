@@ -39,12 +39,14 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("document", READMES[:1])
-def test_python_of_the_readme_runs_from_top_to_bottom(document: str, workplace: Path):
+@pytest.mark.parametrize("as_it_is", [False, pytest.param(True, marks=pytest.mark.model)])
+def test_python_of_the_readme_runs_from_top_to_bottom(document: str, as_it_is: bool, workplace: Path):
     code = blocks(document, "python")
     assert code, f"{document} shows no Python"
     names: dict[str, object] = {"__name__": "__main__"}
     for number, block in enumerate(code, start=1):
-        exec(compile(offline(block), f"{document}, block {number}", "exec"), names)
+        written = block if as_it_is else offline(block)
+        exec(compile(written, f"{document}, block {number}", "exec"), names)
 
 
 @pytest.mark.parametrize("document", READMES[:1])
