@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.agent.loop import run_agent
     from langchain_agentrag.agent.operations import Operations
     from langchain_agentrag.agent.tool_rules import GuardedTool, NothingDone, ToolRule
+    from langchain_agentrag.agent.untrusted import PassageSafety
     from langchain_agentrag.analysis import Analyzer
     from langchain_agentrag.chunking import Chunking
     from langchain_agentrag.connectors.base import BaseConnector
@@ -55,6 +56,7 @@ _HOMES = {
     "HybridVectorStore": "vectorstore",
     "NothingDone": "agent.tool_rules",
     "Operations": "agent.operations",
+    "PassageSafety": "agent.untrusted",
     "ReadOnlyDatabase": "connectors.sql_query",
     "ReadTool": "tools",
     "RetrievalBudget": "agent.budget",
@@ -88,6 +90,7 @@ __all__ = [
     "HybridVectorStore",
     "NothingDone",
     "Operations",
+    "PassageSafety",
     "ReadOnlyDatabase",
     "ReadTool",
     "RetrievalBudget",

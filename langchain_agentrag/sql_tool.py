@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 
 from langchain_agentrag.agent.arguments import Language, ToolArguments, complaint
 from langchain_agentrag.agent.replies import json_safe
+from langchain_agentrag.agent.untrusted import PassageSafety
 from langchain_agentrag.connectors.sql_query import ReadOnlyDatabase, Rows
 from langchain_agentrag.errors import AgentRagError
 
@@ -51,6 +52,7 @@ class SQLTool(BaseTool):
         database: What is asked.
         language: Language of the description and of the replies.
         max_chars: Longest reply, about.
+        safety: How the rows are shown to the model; the artifact has them as they are.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -60,6 +62,7 @@ class SQLTool(BaseTool):
     database: ReadOnlyDatabase = Field(repr=False, exclude=True)
     language: Language = "en"
     max_chars: int = Field(default=6_000, ge=200)
+    safety: PassageSafety = PassageSafety()
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
     handle_validation_error: Any = True
@@ -113,7 +116,8 @@ class SQLTool(BaseTool):
                 break
             lines.append(line)
         head = words["rows"].format(n=len(lines)) + (words["more"] if more else "") + ":"
-        return "\n".join([head, *lines]), records
+        shown = self.safety.fence(self.language).around("\n".join(lines), {"type": "row"}, block=True)
+        return f"{head}\n{shown}", records
 
 
 def _short(value: Any) -> Any:

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from langchain_agentrag.agent.arguments import Language, complaint, read_arguments, search_arguments
 from langchain_agentrag.agent.replies import Replies, hit_record, passage_record
+from langchain_agentrag.agent.untrusted import PassageSafety
 from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
 from langchain_agentrag.filters import keys, match, parse
 from langchain_agentrag.identity import WhenMissing, caller, check_identity
@@ -61,6 +62,8 @@ class _StoreTool(BaseTool):
         language: Language of the description and of the replies, "en" or "zh".
         about: What is searched, as a noun: "the product manuals".
         max_chars: Longest reply, about.
+        safety: How passages are shown to the model; `PassageSafety.off()` shows them as they are stored. The artifact
+            has them so in any case.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -73,6 +76,7 @@ class _StoreTool(BaseTool):
     language: Language = "en"
     about: str = ""
     max_chars: int = Field(default=6_000, ge=200)
+    safety: PassageSafety = PassageSafety()
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
     handle_validation_error: Any = True
@@ -141,7 +145,7 @@ class SearchTool(_StoreTool):
 
     @model_validator(mode="after")
     def _describe_itself(self) -> SearchTool:
-        self._replies = Replies(self.language, self.about, self.read_name)
+        self._replies = Replies(self.language, self.about, self.read_name, self.safety)
         self.description = self.description or self._describe("search", read=self.read_name)
         self.args_schema = self.args_schema or search_arguments(self.language, self.k)
         self._options({})
@@ -215,7 +219,7 @@ class ReadTool(_StoreTool):
 
     @model_validator(mode="after")
     def _describe_itself(self) -> ReadTool:
-        self._replies = Replies(self.language, self.about, self.name)
+        self._replies = Replies(self.language, self.about, self.name, self.safety)
         self.description = self.description or self._describe("read", search=self.search_name)
         self.args_schema = self.args_schema or read_arguments(self.language)
         return self
@@ -275,6 +279,7 @@ class AgentRAGToolkit(BaseToolkit):
         when_missing: What a run that names no agent does: "error", or "shared" documents only.
         filter: Filter that every call obeys.
         language: Language of descriptions and replies, "en" or "zh".
+        safety: How passages are shown to the model.
         search_settings: Further settings of `SearchTool`: k, search_type, options, snippet_chars, max_chars.
         read_settings: Further settings of `ReadTool`: max_chars.
         searchers: The user's own tools that search elsewhere (`web_search`, `SQLTool`); handed out beside ours and
@@ -292,6 +297,7 @@ class AgentRAGToolkit(BaseToolkit):
     when_missing: WhenMissing = "error"
     filter: Any = None
     language: Language = "en"
+    safety: PassageSafety = PassageSafety()
     search_settings: dict[str, Any] = Field(default_factory=dict)
     read_settings: dict[str, Any] = Field(default_factory=dict)
     searchers: Sequence[BaseTool] = ()
@@ -304,7 +310,16 @@ class AgentRAGToolkit(BaseToolkit):
         )
         shared: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("indexer", "about", "agent_id", "agent_id_key", "when_missing", "filter", "language")
+            for name in (
+                "indexer",
+                "about",
+                "agent_id",
+                "agent_id_key",
+                "when_missing",
+                "filter",
+                "language",
+                "safety",
+            )
         }
         search = SearchTool(name=search_name, read_name=read_name, **{**shared, **self.search_settings})
         read = ReadTool(name=read_name, search_name=search_name, **{**shared, **self.read_settings})

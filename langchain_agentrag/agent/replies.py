@@ -11,10 +11,12 @@ from typing import Any
 
 from langchain_agentrag.agent.arguments import Language
 from langchain_agentrag.agent.snippets import snippet
+from langchain_agentrag.agent.untrusted import FENCE_MARKS, Fence, PassageSafety
 from langchain_agentrag.records import Hit, Hits, Passage
 from langchain_agentrag.search.explain import place
 
 _MOST_SOURCES = 5
+_NEAR = 500  # characters around what is read that tell whether it reads like instructions
 
 _WORDS: Mapping[Language, Mapping[str, str]] = {
     "en": {
@@ -67,9 +69,13 @@ class Replies:
         language: Language of the texts.
         about: What the tools search, as a noun: "the product manuals"; "" for a general phrase.
         read_name: Name of the reading tool.
+        safety: How passages are shown.
     """
 
-    def __init__(self, language: Language, about: str, read_name: str) -> None:
+    def __init__(
+        self, language: Language, about: str, read_name: str, safety: PassageSafety | None = None
+    ) -> None:
+        self._safety = safety or PassageSafety()
         self._words, self._about, self._read = _WORDS[language], about or _ABOUT[language], read_name
         self._language = language
 
@@ -85,13 +91,16 @@ class Replies:
             )
             return "\n".join([text, *notes])
         lines: list[str] = []
-        room = most
+        room, fence = most, self._safety.fence(self._language)
         for number, hit in enumerate(hits, 1):
-            entry = f"[{number}] {_coordinates(hit)}\n    {snippet(hit.text, hit.explanation.highlights, snippet_size)}"
+            head = f"[{number}] {_coordinates(hit, self._safety)}\n    "
+            entry = head + _snippet(hit, fence, snippet_size)
             if lines and len(entry) > room:
                 notes.insert(0, self._words["left_out"].format(n=len(hits) - number + 1))
                 break
-            lines.append(entry[: max(room, 200)])
+            if len(entry) > room:  # the first one is shown in any case, as far as there is room
+                entry = head + _snippet(hit, fence, max(100, snippet_size - (len(entry) - room)))
+            lines.append(entry)
             room -= len(entry)
         head = self._words["found" if hits.convincing else "unsure"].format(
             n=len(hits),
@@ -114,15 +123,19 @@ class Replies:
         end = min(total, offset + most)
         source = _source(passage.metadata, passage.doc_id)
         head = self._words["passage"].format(
-            doc_id=_json(passage.doc_id),
+            doc_id=_escaped(passage.doc_id),
             chunk_id=passage.chunk_id,
-            where=place(passage.locator) or "-",
+            where=self._safety.name(place(passage.locator)) or "-",
             first=passage.first_chunk,
             last=passage.last_chunk,
             final=passage.total_chunks - 1,
-            source="" if source is None else f", source={_json(source)}",
+            source="" if source is None else f", source={_json(self._safety.name(source))}",
         )
-        lines = [head, passage.text[offset:end]]
+        near = passage.text[max(0, offset - _NEAR) : end + _NEAR]
+        shown = self._safety.fence(self._language).around(
+            passage.text[offset:end], passage.metadata, judged=near, block=True
+        )
+        lines = [head, shown]
         if offset or end < total:
             lines.append(self._words["cut"].format(start=offset, end=end, total=total, read=self._read))
         return "\n".join(lines)
@@ -188,13 +201,18 @@ def json_safe(value: Any) -> Any:  # noqa: ANN401
     return value.isoformat() if isinstance(value, dt.date | dt.time) else str(value)
 
 
-def _coordinates(hit: Hit) -> str:
+def _snippet(hit: Hit, fence: Fence, size: int) -> str:
+    shown = snippet(hit.text, hit.explanation.highlights, size)
+    return fence.around(shown, hit.metadata, judged=hit.text)
+
+
+def _coordinates(hit: Hit, safety: PassageSafety) -> str:
     source = _source(hit.metadata, hit.doc_id)
-    parts = [f"doc_id={_json(hit.doc_id)}", f"chunk_id={hit.chunk_id}", f"score={hit.score:.2f}"]
-    parts.append(f"source={_json(hit.doc_id if source is None else source)}")
+    parts = [f"doc_id={_escaped(hit.doc_id)}", f"chunk_id={hit.chunk_id}", f"score={hit.score:.2f}"]
+    parts.append(f"source={_escaped(hit.doc_id) if source is None else _json(safety.name(source))}")
     if hit.also_in:  # who cites must know that it stands in several documents
-        parts.append(f"also_in={_json([source.doc_id for source in hit.also_in[:_MOST_SOURCES]])}")
-    where = place(hit.locator)
+        parts.append(f"also_in={_escaped([source.doc_id for source in hit.also_in[:_MOST_SOURCES]])}")
+    where = safety.name(place(hit.locator))
     return " ".join([*parts, *([f"({where})"] if where else [])])
 
 
@@ -213,3 +231,11 @@ def _quoted(text: str, language: Language) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(json_safe(value), ensure_ascii=False)
+
+
+def _escaped(value: object) -> str:
+    """JSON that reads back as the value and shows nothing unseen or like a fence: an id must come back as it is."""
+    return "".join(
+        char if char.isprintable() and char not in FENCE_MARKS else json.dumps(char)[1:-1]
+        for char in _json(value)
+    )

@@ -10,6 +10,7 @@ from typing import Any
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
+from langchain_agentrag.agent.untrusted import PassageSafety
 from langchain_agentrag.llama_index.nodes import EXPLANATION
 
 _MARK = re.compile(r"[\[［【]\s*((?:\d{1,3}\s*[,，、;；]\s*)*\d{1,3})\s*[\]］】]")
@@ -56,17 +57,24 @@ def citations(response: RESPONSE_TYPE, answer: str | None = None) -> list[Citati
     return [_citation(number, sources[number - 1]) for number in numbers or range(1, len(sources) + 1)]
 
 
-def numbered(nodes: Sequence[NodeWithScore], *, with_source: bool = False) -> list[NodeWithScore]:
+def numbered(
+    nodes: Sequence[NodeWithScore], *, with_source: bool = False, safety: PassageSafety | None = None
+) -> list[NodeWithScore]:
     """Copies to be shown, each text with its number before it; the nodes are not changed.
 
     Args:
         nodes: The nodes.
         with_source: Whether the number is followed by a line with source and score.
+        safety: How they are shown to a model; None shows them as they are.
     """
-    shown = []
+    safety = safety or PassageSafety.off()
+    shown, fence = [], safety.fence("both")
     for number, found in enumerate(nodes, start=1):
-        line = f"{_source(found)} (score {found.get_score():.2f})\n" if with_source else ""
-        text = f"[{number}] {line}{found.get_content(metadata_mode=MetadataMode.LLM)}"
+        line = (
+            f"source: {safety.name(_source(found))} (score {found.get_score():.2f})\n" if with_source else ""
+        )
+        passage = fence.around(found.get_content(metadata_mode=MetadataMode.LLM), found.metadata, block=True)
+        text = f"[{number}] {line}{passage}"
         shown.append(NodeWithScore(node=TextNode(id_=found.node_id, text=text), score=found.score))
     return shown
 
@@ -75,7 +83,7 @@ def _source(found: NodeWithScore) -> str:
     """Where a passage stands: its link, else its document."""
     links = (found.metadata.get(key) for key in ("url", "source"))
     link = next((value for value in links if isinstance(value, str) and "://" in value), None)
-    return f"source: {link or found.node.ref_doc_id or found.node_id}"
+    return link or found.node.ref_doc_id or found.node_id
 
 
 def _citation(number: int, found: NodeWithScore) -> Citation:

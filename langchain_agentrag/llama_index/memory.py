@@ -12,6 +12,7 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 from llama_index.core.memory import BaseMemoryBlock
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
+from langchain_agentrag.agent.untrusted import PassageSafety
 from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
@@ -42,8 +43,9 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         query_messages: How many of the last messages form the query.
         half_life: Age at which the bonus for being recent is halved (`recency` of a search); None for no bonus.
         ttl: How long messages are remembered; None for ever.
-        max_chars: Longest recollection.
+        max_chars: Longest recollection, without the marks around it.
         clock: What time it is, for messages that do not say.
+        safety: How what is recalled is shown to the model.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -58,6 +60,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
     ttl: timedelta | None = None
     max_chars: int = Field(default=4_000, ge=100)
     clock: Callable[[], datetime] = Field(default=_now, exclude=True, repr=False)
+    safety: PassageSafety = Field(default=PassageSafety(), exclude=True, repr=False)
 
     @field_validator("agent_id")
     @classmethod
@@ -109,7 +112,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
             now=self.clock(),
         )
         told = sorted(filter(has_evidence, hits), key=lambda hit: (_moment(hit), hit.doc_id, hit.chunk_id))
-        return _written(told, self.max_chars)
+        return _written(told, self.max_chars, self.safety)
 
     def _condition(self, session: object) -> Filter:
         parts = [Condition("agent_id", "$eq", self.agent_id), Condition("type", "$in", list(_KINDS))]
@@ -205,8 +208,10 @@ def _moment(hit: Hit) -> datetime:
     return document_time(hit.metadata) or EPOCH
 
 
-def _written(hits: Sequence[Hit], most: int) -> str:
+def _written(hits: Sequence[Hit], most: int, safety: PassageSafety) -> str:
     """The recollection as text: one entry per message, with time and role, the oldest left out when it is too long."""
+    if not hits:
+        return ""
     entries: list[str] = []
     for hit in hits:
         said = hit.metadata.get("time")
@@ -214,4 +219,5 @@ def _written(hits: Sequence[Hit], most: int) -> str:
         entries.append(f"[{when}{hit.metadata.get('role', '')}] {hit.text}")
     while len(entries) > 1 and sum(map(len, entries)) + len(entries) > most:
         entries.pop(0)
-    return "\n".join(entries)[:most]
+    least = next((hit.metadata for hit in hits if safety.trust(hit.metadata) == "low"), hits[0].metadata)
+    return safety.fence("both").around("\n".join(entries)[:most], least, block=True)

@@ -20,6 +20,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.settings import Settings
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
+from langchain_agentrag.agent.untrusted import PassageSafety
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.llama_index.citing import numbered
 from langchain_agentrag.llama_index.nodes import EXPLANATION
@@ -55,6 +56,8 @@ class AgentQueryEngine(RetrieverQueryEngine):
         node_postprocessors: As of any query engine.
         callback_manager: As of any query engine.
         cite: Whether passages are numbered.
+        safety: How passages are shown to an LLM, where they are numbered; an answer made of passages has them as they
+            are, and `as_query_engine_tool` sees to it that a model is shown them safely.
     """
 
     def __init__(
@@ -65,10 +68,11 @@ class AgentQueryEngine(RetrieverQueryEngine):
         callback_manager: CallbackManager | None = None,
         *,
         cite: bool = True,
+        safety: PassageSafety | None = None,
     ) -> None:
         synthesizer = response_synthesizer or CitedPassages()
         super().__init__(retriever, synthesizer, node_postprocessors, callback_manager)
-        self._cite = cite
+        self._cite, self._safety, self._for_model = cite, safety or PassageSafety(), False
 
     @classmethod
     def from_args(  # type: ignore[override]  # response_mode may be None, and more by keyword
@@ -82,6 +86,7 @@ class AgentQueryEngine(RetrieverQueryEngine):
         *,
         text_qa_template: BasePromptTemplate | None = None,
         cite: bool = True,
+        safety: PassageSafety | None = None,
         **synthesis: Any,
     ) -> Self:
         """An engine from the arguments of `RetrieverQueryEngine.from_args`.
@@ -95,6 +100,7 @@ class AgentQueryEngine(RetrieverQueryEngine):
             response_mode: "compact" with an LLM, "context_only" without one, when None.
             text_qa_template: Prompt; by default one that asks for citations.
             cite: Whether passages are numbered.
+            safety: How passages are shown to an LLM.
             synthesis: Further arguments of LlamaIndex's `get_response_synthesizer`: streaming, output_cls, use_async …
 
         Raises:
@@ -106,7 +112,15 @@ class AgentQueryEngine(RetrieverQueryEngine):
             response_synthesizer = _synthesizer(
                 llm, response_mode, {**synthesis, "text_qa_template": text_qa_template}
             )
-        return cls(retriever, response_synthesizer, node_postprocessors, callback_manager, cite=cite)
+        return cls(
+            retriever, response_synthesizer, node_postprocessors, callback_manager, cite=cite, safety=safety
+        )
+
+    def for_model(self) -> Self:
+        """The same engine for answers that a model will read: passages are shown safely in them too."""
+        clone = self.with_retriever(self._retriever)
+        clone._for_model = True  # noqa: SLF001  (its own)
+        return clone
 
     def with_retriever(self, retriever: BaseRetriever) -> Self:
         """The same engine over another retriever."""
@@ -116,6 +130,7 @@ class AgentQueryEngine(RetrieverQueryEngine):
             self._node_postprocessors,
             self.callback_manager,
             cite=self._cite,
+            safety=self._safety,
         )
 
     def for_agent(self, agent_id: str) -> Self:
@@ -189,7 +204,10 @@ class AgentQueryEngine(RetrieverQueryEngine):
         plain = getattr(self._response_synthesizer, "_multimodal", False)
         if plain or not self._cite:
             return nodes
-        shown = numbered(nodes, with_source=isinstance(self._response_synthesizer, CitedPassages))
+        bare = isinstance(self._response_synthesizer, CitedPassages)
+        shown = numbered(
+            nodes, with_source=bare, safety=None if bare and not self._for_model else self._safety
+        )
         if not nodes or any(_confidence(found) >= CONVINCING for found in nodes):
             return shown
         return [NodeWithScore(node=TextNode(text=NOTHING_CONVINCING), score=shown[0].score), *shown]

@@ -15,6 +15,7 @@ from llama_index.core.workflow import Context
 from pydantic import BaseModel, Field
 
 from langchain_agentrag.agent.arguments import point_in_time
+from langchain_agentrag.agent.untrusted import closed
 from langchain_agentrag.errors import InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
 from langchain_agentrag.llama_index.retriever import HybridRetriever
@@ -26,6 +27,7 @@ LONGEST_DESCRIPTION = 1024
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _CONTEXT = "ctx"
 _LEAST = 200
+_CLOSING = 24  # characters of the mark that ends a fence
 _CUT = "\n… (cut here: ask for less at a time. 内容过长，已截断，请缩小范围再检索。)"
 _DESCRIPTION = (
     "Search the documents available to you by meaning and by exact words (codes, names, error messages), in English "
@@ -84,12 +86,12 @@ class AgentQueryEngineTool(QueryEngineTool):
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Search; the nodes are in `raw_output`."""
         query, window = self._asked(args, kwargs)
-        return self._output(query, _within(self.query_engine, window).query(query))
+        return self._output(query, _for_model(_within(self.query_engine, window)).query(query))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """`call` without blocking the event loop."""
         query, window = self._asked(args, kwargs)
-        return self._output(query, await _within(self.query_engine, window).aquery(query))
+        return self._output(query, await _for_model(_within(self.query_engine, window)).aquery(query))
 
     def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, dict[str, str]]:
         """The query and the stretch of time a model asked for; the latter only where the tool is dated."""
@@ -154,7 +156,7 @@ class WorkflowQueryEngineTool(AgentQueryEngineTool, FunctionTool):  # type: igno
                 "the tool instead."
             )
         engine = _within(self._engine_of(check_agent_id(agent)), window)
-        return self._output(query, await engine.aquery(query))
+        return self._output(query, await _for_model(engine).aquery(query))
 
     @property
     def fn(self) -> Callable[..., Any]:
@@ -269,8 +271,13 @@ def _query_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return _text(query)
 
 
+def _for_model(engine: BaseQueryEngine) -> BaseQueryEngine:
+    """The engine whose answer a model will read."""
+    return engine.for_model() if isinstance(engine, AgentQueryEngine) else engine
+
+
 def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
+    return text if len(text) <= most else closed(text[: most - len(_CUT) - _CLOSING]) + _CUT
 
 
 def _text(query: object) -> str:

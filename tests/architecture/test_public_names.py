@@ -31,6 +31,7 @@ PROMISED = [
     "HybridVectorStore",
     "NothingDone",
     "Operations",
+    "PassageSafety",
     "ReadOnlyDatabase",
     "ReadTool",
     "RetrievalBudget",

@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, text
 from langchain_agentrag.connectors.sql_query import ReadOnlyDatabase
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.sql_tool import SQLTool
+from tests.fences import unfenced
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ async def test_a_select_is_answered_with_rows_for_the_model_and_the_program(tool
         {"customer": "张三", "n": 60, "total": 5400.0},
     ]
     assert '"张三"' in message.content
-    assert json.loads(message.content.splitlines()[1]) == message.artifact[0]
+    assert json.loads(unfenced(message.content).splitlines()[1]) == message.artifact[0]
     assert "12" in await tool.ainvoke({"sql": "SELECT id FROM orders WHERE id = 12 AND customer <> ':x'"})
 
 

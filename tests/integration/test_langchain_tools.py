@@ -14,6 +14,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import tool as langchain_tool
 
 from langchain_agentrag import AgentRAGToolkit, DualIndexer, HashingEmbeddings, ReadTool, SearchTool
+from tests.fences import unfenced, without_token
 
 LONG = "".join(
     f"第{number}步：检查主轴温度，记录读数。Step {number}: note the reading. " for number in range(400)
@@ -92,7 +93,7 @@ def test_a_snippet_shows_the_match_in_the_middle_of_a_long_passage(tmp_path):
     text = "无关的话。" * 60 + "关键是 ORA-00942 这个代码。" + "More filler. " * 60
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.index_documents([Document(text, id="long")], split=False)
-        line = SearchTool(indexer=indexer).invoke({"query": "ORA-00942"}).splitlines()[-1]
+        line = unfenced(SearchTool(indexer=indexer).invoke({"query": "ORA-00942"})).splitlines()[-1]
     assert "ORA-00942" in line
     assert len(line) < 260
     assert line.strip().startswith("…")
@@ -202,7 +203,8 @@ def test_reading_is_bounded_says_when_it_was_cut_and_goes_on_from_there(indexer)
     assert "offset=500" in first.content
     whole, seen, offset = first.artifact[0]["text"], "", 0
     while offset < len(whole):
-        lines = call(tool, doc_id="steps", chunk_id=0, after=3, offset=offset).content.split("\n", 1)[1]
+        shown = call(tool, doc_id="steps", chunk_id=0, after=3, offset=offset).content
+        lines = unfenced(shown).split("\n", 1)[1]
         seen += lines.rsplit("\n[", 1)[0]
         offset += 500
     assert seen == whole
@@ -298,8 +300,9 @@ async def test_async_answers_are_those_of_sync_and_do_not_block(indexer):
 
     ticker = asyncio.create_task(tick())
     arguments = {"query": "主轴 spindle 密码", "k": 3}
-    assert await search.ainvoke(arguments) == search.invoke(arguments)
-    assert await read.ainvoke({"doc_id": "steps"}) == read.invoke({"doc_id": "steps"})
+    assert without_token(await search.ainvoke(arguments)) == without_token(search.invoke(arguments))
+    answers = await read.ainvoke({"doc_id": "steps"}), read.invoke({"doc_id": "steps"})
+    assert without_token(answers[0]) == without_token(answers[1])
     ticker.cancel()
     assert ticks > 5
 

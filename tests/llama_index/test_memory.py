@@ -17,6 +17,7 @@ from langchain_agentrag import SourceDocument
 from langchain_agentrag.errors import AgentRagError, ScopeError
 from langchain_agentrag.llama_index import HybridMemoryBlock, HybridRetriever
 from langchain_agentrag.llama_index.testing.checks import watched
+from tests.fences import unfenced
 
 NOON = dt.datetime(2026, 3, 10, 12, tzinfo=dt.UTC)
 
@@ -30,7 +31,7 @@ def put(block, messages, session="s1"):
 
 
 def ask(block, question, session="s1", **options) -> str:
-    return asyncio.run(block.aget([said(question)], session_id=session, **options))
+    return unfenced(asyncio.run(block.aget([said(question)], session_id=session, **options)))
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ from langchain_agentrag.llama_index import (
 )
 from langchain_agentrag.llama_index.query_engine import NOTHING_FOUND
 from langchain_agentrag.llama_index.testing.checks import watched
+from tests.fences import unfenced
 from tests.llama_index import upstream
 
 MANUAL = "".join(f"第{n}条：报警 E11{n:02} 的处理：检查部件 {n}。\n\n" for n in range(30))
@@ -132,7 +133,7 @@ class TestWithAnLLM:
         response = AgentQueryEngine.from_args(retriever, llm).query(QUESTION)
         assert str(response) == "检查部件 7 [1]。"
         [prompt] = llm.asked
-        assert "[1] title: 手册\n\n第" in prompt
+        assert "[1] title: 手册\n\n第" in unfenced(prompt)
         assert QUESTION in prompt
         assert "agentrag" not in prompt
         assert "score" not in prompt
