@@ -95,6 +95,9 @@ def evaluate(
         return
     from langchain_agentrag import evaluation as lab
 
+    for written in (save, html):  # before the work, not after it
+        if written is not None and (written.is_dir() or not written.absolute().parent.is_dir()):
+            fail(f"Cannot write {written}: name a file in a folder that exists.")
     collection = _on_behalf(lab.read_collection(path, qrels=qrels, first=queries), agent)
     compared = None if baseline is None else lab.load_run(baseline)
     if compared is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from langchain_agentrag.errors import UsageError
+from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.records import SourceDocument
 from langchain_agentrag.scope import check_agent_id
 
@@ -78,15 +78,17 @@ class Collection:
         """The documents of the collection, one after the other."""
         if self.corpus is None:
             return
+        seen: set[str] = set()
         for place, entry in _entries(self.corpus):
             title, text = str(entry.get("title") or ""), entry.get("text")
             if not isinstance(text, str) or not isinstance(entry.get("_id"), str):
                 raise UsageError(f"{place}: a document needs the strings _id and text.")
+            _new(place, entry["_id"], seen)
             metadata = entry.get("metadata") or {}
             if not isinstance(metadata, Mapping):
                 raise UsageError(f"{place}: metadata must be an object, got {metadata!r}.")
             text = f"{title}\n{text}" if title and not text.startswith(title) else text
-            yield SourceDocument(entry["_id"], text, metadata, check_agent_id(metadata.get("agent_id")))
+            yield SourceDocument(entry["_id"], text, metadata, _agent(place, metadata.get("agent_id")))
 
 
 def read_collection(path: str | Path, *, qrels: str | None = None, first: int | None = None) -> Collection:
@@ -102,7 +104,8 @@ def read_collection(path: str | Path, *, qrels: str | None = None, first: int | 
         first: Take only so many questions.
 
     Raises:
-        UsageError: there is nothing of either form, or a line breaks its rules; the message names file and line.
+        UsageError: there is nothing of either form, or a line breaks its rules (an id that comes twice is one); the
+            message names file and line.
     """
     path = Path(path)
     if path.is_dir():
@@ -154,13 +157,16 @@ def _read_folder(folder: Path, qrels: str | None) -> Collection:
             f"corpus.jsonl, queries.jsonl and qrels.tsv; otherwise give a file of lines {_FORM}."
         )
     relevant = _read_qrels(judged)
-    questions = []
+    questions: list[Question] = []
+    seen: set[str] = set()
     for place, entry in _entries(queries):
         name, text, metadata = entry.get("_id"), entry.get("text"), entry.get("metadata") or {}
         if not isinstance(name, str) or not isinstance(text, str) or not isinstance(metadata, Mapping):
             raise UsageError(f"{place}: a query needs the strings _id and text, and metadata as an object.")
+        _new(place, name, seen)
+        agent = _agent(place, metadata.get("agent_id"))
         if sources := relevant.get(name):
-            questions.append(Question(name, text, tuple(sources), check_agent_id(metadata.get("agent_id"))))
+            questions.append(Question(name, text, tuple(sources), agent))
     return Collection(
         folder.name if qrels is None else f"{folder.name}.{qrels}",
         tuple(questions),
@@ -184,10 +190,8 @@ def _qrels_file(folder: Path, name: str | None) -> Path:
 
 def _read_qrels(path: Path) -> dict[str, list[Expected]]:
     relevant: dict[str, list[Expected]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
-        if not line.strip():
-            continue
-        columns = line.rstrip("\n").split("\t")
+    for number, line in _lines(path):
+        columns = line.rstrip("\r\n").split("\t")
         if len(columns) < _COLUMNS:
             columns = line.split()
         # TREC writes four columns, the second without meaning; BEIR writes three and a header
@@ -225,12 +229,10 @@ def _read_lines(path: Path) -> Iterator[Question]:
         if not sources:
             raise UsageError(f"{place}: no source is expected; name at least one.")
         name = str(_first(entry, _ID_KEYS) or f"q{number}")
-        if name in seen:
-            raise UsageError(f"{place}: the id {name!r} was there already; ids tell questions apart.")
-        seen.add(name)
+        _new(place, name, seen)
         metadata = entry.get("metadata")
         claimed = metadata.get("agent_id") if isinstance(metadata, Mapping) else None
-        agent = check_agent_id(entry.get("agent_id", claimed))
+        agent = _agent(place, entry.get("agent_id", claimed))
         yield Question(name, text, sources, agent, str(entry.get("made_from") or ""))
 
 
@@ -263,15 +265,34 @@ def _first(entry: Mapping[str, Any], keys: Sequence[str]) -> Any:  # noqa: ANN40
 
 def _entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(file and line, object) of every line that is not blank."""
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            place = f"{path}, line {number}"
-            try:
-                entry = json.loads(line)
-            except ValueError as error:
-                raise UsageError(f"{place}: this is no JSON ({error}); one object per line.") from error
-            if not isinstance(entry, dict):
-                raise UsageError(f"{place}: expected a JSON object such as {_FORM}, got {line.strip()[:80]}.")
-            yield place, entry
+    for number, line in _lines(path):
+        place = f"{path}, line {number}"
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{place}: this is no JSON ({error}); one object per line.") from error
+        if not isinstance(entry, dict):
+            raise UsageError(f"{place}: expected a JSON object such as {_FORM}, got {line.strip()[:80]}.")
+        yield place, entry
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number, line) of every line that is not blank."""
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"Cannot read {path}: {error}. It must be a text in UTF-8.") from error
+
+
+def _new(place: str, name: str, seen: set[str]) -> None:
+    if name in seen:
+        raise UsageError(f"{place}: the id {name!r} was there already; each may stand in one line only.")
+    seen.add(name)
+
+
+def _agent(place: str, claimed: object) -> str | None:
+    try:
+        return check_agent_id(claimed)
+    except ScopeError as error:
+        raise ScopeError(f"{place}: {error}") from error

@@ -107,6 +107,8 @@ def test_a_sweep_recommends_or_says_that_it_is_noise(store: Path, tmp_path: Path
         (("{folder}", "--qrels", "none"), 1, "qrels"),
         (("{folder}", "--reranker", "nowhere:thing"), 2, "module:attribute"),
         (("{folder}", "--store", "absent"), 1, "no store"),
+        (("{folder}", "--save", "{folder}"), 1, "Cannot write"),
+        (("{folder}", "--html", "{folder}/absent/report.html"), 1, "Cannot write"),
     ],
 )
 def test_wrong_usage_is_told(words: tuple[str, ...], code: int, told: str, folder: Path):

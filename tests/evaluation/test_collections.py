@@ -105,6 +105,34 @@ def test_a_bad_line_is_named(line: str, told: str, tmp_path: Path):
     assert "line 2" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("corpus.jsonl", b'{"_id": "d1", "text": "again"}', "line 3: the id 'd1'"),
+        ("queries.jsonl", b'{"_id": "q1", "text": "again"}', "line 3: the id 'q1'"),
+        ("corpus.jsonl", b'{"_id": "d9", "text": "x", "metadata": {"agent_id": 5}}', "line 3: agent_id"),
+        ("queries.jsonl", b'{"_id": "q2", "text": "x", "metadata": {"agent_id": ""}}', "line 3: agent_id"),
+        ("qrels.tsv", b"q1\td1\thigh", "line 3: expected query-id"),
+        ("corpus.jsonl", "冷却液".encode("gbk"), "UTF-8"),
+        ("queries.jsonl", b"\xff\xfe\x00", "UTF-8"),
+        ("qrels.tsv", b"\x80\x81", "UTF-8"),
+        ("queries.jsonl", b"[" * 100_000, "line 3: this is no JSON"),
+    ],
+)
+def test_a_broken_folder_names_file_and_line(file: str, content: bytes, told: str, tmp_path: Path):
+    good = {
+        "corpus.jsonl": b'{"_id": "d1", "text": "coolant"}\n\n',
+        "queries.jsonl": b'{"_id": "q1", "text": "coolant?"}\n\n',
+        "qrels.tsv": b"query-id\tcorpus-id\tscore\nq1\td1\t1\n",
+    }
+    for name, text in good.items():
+        (tmp_path / name).write_bytes(text + (content if name == file else b""))
+    with pytest.raises(UsageError) as caught:
+        list(read_collection(tmp_path).documents())
+    assert told in str(caught.value)
+    assert file in str(caught.value)
+
+
 def test_what_is_no_collection_says_so(tmp_path: Path):
     with pytest.raises(UsageError, match="no such"):
         read_collection(tmp_path / "absent")
