@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.record_manager import HybridRecordManager
     from langchain_agentrag.records import Hit, Hits, SourceDocument
     from langchain_agentrag.retriever import HybridRetriever
+    from langchain_agentrag.search.router import QueryUnderstandingRouter
     from langchain_agentrag.sql_tool import SQLTool
     from langchain_agentrag.structured import HybridTranslator
     from langchain_agentrag.tools import AgentRAGToolkit, ReadTool, SearchTool
@@ -57,6 +58,7 @@ _HOMES = {
     "NothingDone": "agent.tool_rules",
     "Operations": "agent.operations",
     "PassageSafety": "agent.untrusted",
+    "QueryUnderstandingRouter": "search.router",
     "ReadOnlyDatabase": "connectors.sql_query",
     "ReadTool": "tools",
     "RetrievalBudget": "agent.budget",
@@ -91,6 +93,7 @@ __all__ = [
     "NothingDone",
     "Operations",
     "PassageSafety",
+    "QueryUnderstandingRouter",
     "ReadOnlyDatabase",
     "ReadTool",
     "RetrievalBudget",

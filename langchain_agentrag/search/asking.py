@@ -43,7 +43,7 @@ def ask(model: LanguageModel, prompt: str, timeout: float) -> str:
         ModelFailure: it raised, took longer, or answered nothing.
     """
     try:
-        text = within(timeout, lambda: _said(model, prompt), "agentrag-ask")
+        text = within(timeout, lambda: said(model, prompt), "agentrag-ask")
     except TimeoutError as error:
         raise ModelFailure(f"The language model did not answer within {timeout:g} s.") from error
     except Exception as error:
@@ -55,7 +55,8 @@ def ask(model: LanguageModel, prompt: str, timeout: float) -> str:
     return text.strip()
 
 
-def _said(model: LanguageModel, prompt: str) -> Any:  # noqa: ANN401  somebody else's answer
+def said(model: LanguageModel, prompt: str) -> Any:  # noqa: ANN401  somebody else's answer
+    """What a model answers, without any limit or check."""
     if hasattr(model, "invoke"):
         answer = model.invoke(prompt)
     elif hasattr(model, "complete"):

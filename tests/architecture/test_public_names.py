@@ -32,6 +32,7 @@ PROMISED = [
     "NothingDone",
     "Operations",
     "PassageSafety",
+    "QueryUnderstandingRouter",
     "ReadOnlyDatabase",
     "ReadTool",
     "RetrievalBudget",
