@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from langchain_agentrag.agent.arguments import Language
 from langchain_agentrag.agent.budget import Call, Kind, Ledger, Limit
+from langchain_agentrag.agent.untrusted import PassageSafety
 
 _LISTED = 8  # passages that a list of what was found names
 _QUESTION = 300
@@ -167,7 +168,7 @@ class BudgetReplies:
 
 
 def _found(calls: Iterable[Call]) -> list[tuple[str, str]]:
-    """The passages of all calls, those that were read first, then the best of each search."""
+    """The passages of all calls, those that were read first, then the best of each search; as a model may see them."""
     ordered = sorted(calls, key=lambda call: call.kind != "read")
     ranked = [
         (place, number, ref, head)
@@ -177,7 +178,8 @@ def _found(calls: Iterable[Call]) -> list[tuple[str, str]]:
     best: dict[str, str] = {}
     for _, _, ref, head in sorted(ranked):
         best.setdefault(ref, head)
-    return list(best.items())[:_LISTED]
+    safe = PassageSafety()  # retrieved text is data here too, and a beginning has no fence around it
+    return [(safe.name(ref), safe.name(head)) for ref, head in list(best.items())[:_LISTED]]
 
 
 def _short(text: str) -> str:

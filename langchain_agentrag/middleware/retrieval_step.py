@@ -13,6 +13,7 @@ from langchain_core.tools import BaseTool
 from langchain_agentrag.agent.budget import Call, Kind, Ledger, Limit, RetrievalBudget, Verdict
 from langchain_agentrag.agent.budget_replies import BudgetReplies
 from langchain_agentrag.agent.evidence import Evidence, call_of, evidence_of
+from langchain_agentrag.agent.untrusted import closed
 
 MARK = "agentrag_retrieval"
 """Where the account is kept in the state, and on each answer what it was."""
@@ -158,7 +159,7 @@ def cut(content: Any, room: int | None, mark: str) -> Any:
     """The content, cut after `room` characters, with a mark there; one that is no plain text stays whole."""
     if room is None or not isinstance(content, str) or len(content) <= room:
         return content
-    return f"{content[:room]}\n{mark}"
+    return f"{closed(content[:room])}\n{mark}"  # a passage stays within its fence
 
 
 def with_line(content: Any, line: str) -> Any:

@@ -216,7 +216,8 @@ def test_parallel_calls_never_exceed_the_budget_together(indexer, asynchronous):
     assert agent.get_state(config).values[MARK]["run"]["searches"] == 3
     made = [m.content for m in answers(result) if what(m) == "made"]
     assert any("[在此截断" in content for content in made)
-    assert all(len(content) < 300 for content in made)  # 900 characters among six, and what stands beside
+    assert all(len(content) < 350 for content in made)  # 900 characters among six, and what stands beside
+    assert all(content.count("⟦引文 ") == content.count("⟦引文完 ") for content in made)
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
