@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,11 @@ _WRITTEN = re.compile(
     r"(?P<year>\d{4})\s*[-/.年]\s*(?P<month>\d{1,2})(?:\s*[-/.月]\s*(?P<day>\d{1,2})\s*日?|月)?"
     r"(?:[\sT]*(?P<hour>\d{1,2})[:：时点](?P<minute>\d{1,2})?分?(?:[:：]?(?P<second>\d{1,2})秒?)?)?"
 )
+_DECIMAL_SECONDS = re.compile(r"[0-9]{10}\.[0-9]{1,9}")
+_IN_UTC = re.compile(r"(?<=\d)\s*\b(?:UTC|GMT)$")
+_MAILED = re.compile(
+    r"(?:[A-Z][a-z]{2},\s*)?\d{1,2} [A-Z][a-z]{2} \d{4} \d{1,2}:\d{2}"
+)  # RFC 5322, section 3.3
 _AGO = re.compile(r"(?P<count>\d{1,6})\s*(?P<unit>min|m|h|d|w|分钟|小时|天|周)", re.IGNORECASE)
 _SPANS = {
     **dict.fromkeys(("min", "m", "分钟"), timedelta(minutes=1)),
@@ -48,22 +54,27 @@ _FORMS = (
 )
 
 
-def moment(value: object) -> datetime | None:
+def moment(value: object, zone: tzinfo = UTC) -> datetime | None:
     """A metadata value as a moment in UTC, or None when it is no time; never raises.
 
-    Datetimes and dates; text in ISO 8601, or as in 2024/5/1 and 2024年5月1日, with or without a clock; numbers, and
-    text of 10, 13, 16 or 19 digits, as seconds, milli-, micro- or nanoseconds since 1970, told apart by their size.
+    Datetimes and dates; text in ISO 8601, as in 2024/5/1 and 2024年5月1日, with or without a clock, or as in the head
+    of a mail; numbers, and text of 10, 13, 16 or 19 digits, as seconds, milli-, micro- or nanoseconds since 1970, told
+    apart by their size, seconds with or without decimals.
+
+    Args:
+        value: The value.
+        zone: Zone of what names none.
     """
     try:
         value = plain(value)
     except InvalidDocumentError:
         return None
     if isinstance(value, datetime):
-        return in_utc(value)
+        return in_utc(value, zone)
     if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+        return in_utc(datetime(value.year, value.month, value.day), zone)
     if isinstance(value, str):
-        return _written(value)
+        return _written(value, zone)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return _counted(value)
     return None
@@ -151,36 +162,49 @@ def microseconds(when: datetime) -> int:
     return (when - EPOCH) // _MICROSECOND
 
 
-def in_utc(value: datetime) -> datetime:
-    """The datetime in UTC; a naive one is taken to be."""
+def in_utc(value: datetime, zone: tzinfo = UTC) -> datetime:
+    """The datetime in UTC; a naive one is taken to be of the zone."""
     if value.tzinfo is None or value.utcoffset() is None:
-        return value.replace(tzinfo=UTC, fold=0)
+        value = value.replace(tzinfo=zone)
     try:
-        return value.astimezone(UTC)
+        return value.astimezone(UTC).replace(fold=0)
     except OverflowError:  # within a day of the calendar's ends
         return _FIRST if value.year == datetime.min.year else _LAST
 
 
 @lru_cache(maxsize=4096)
-def _written(text: str) -> datetime | None:
+def _written(text: str, zone: tzinfo) -> datetime | None:
     text = text.strip()
+    if _DECIMAL_SECONDS.fullmatch(text):
+        return _counted(Decimal(text))
     if text.isascii() and text.isdigit():
         if len(text) in _DIGITS:
             return _counted(int(text))
         if len(text) != 8:  # noqa: PLR2004  (20240501)
             return None
-    try:
-        return in_utc(datetime.fromisoformat(text))
-    except ValueError:
-        pass
+    named = _IN_UTC.sub("", text)
+    if named != text:
+        text, zone = named, UTC
+    for read in (datetime.fromisoformat, _loosely, _mailed):
+        try:
+            return in_utc(read(text), zone)
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _loosely(text: str) -> datetime:
     found = _WRITTEN.fullmatch(text)
     if found is None:
-        return None
+        raise ValueError(text)
     parts = {name: int(digits) for name, digits in found.groupdict().items() if digits}
-    try:
-        return datetime(**{"day": 1, **parts}, tzinfo=UTC)
-    except ValueError:
-        return None
+    return datetime(**{"day": 1, **parts}, tzinfo=None)
+
+
+def _mailed(text: str) -> datetime:
+    if _MAILED.match(text) is None:  # the library reads more than is meant
+        raise ValueError(text)
+    return parsedate_to_datetime(text)
 
 
 def _counted(number: float | Decimal) -> datetime | None:

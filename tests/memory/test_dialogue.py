@@ -105,6 +105,12 @@ NOON = datetime(2024, 5, 1, 4, tzinfo=UTC)
 STAMPS = {
     "Z": "2024-05-01T04:00:00Z",
     "offset": "2024-05-01T12:00:00+08:00",
+    "offset of hours": "2024-05-01 12:00:00+08",
+    "name of a zone": "2024-05-01 04:00:00 UTC",
+    "mail": "Wed, 01 May 2024 12:00:00 +0800",
+    "mail of no zone": "Wed, 01 May 2024 12:00:00",
+    "web": "Wed, 01 May 2024 04:00:00 GMT",
+    "seconds with decimals as text": "1714536000.000000",
     "offset without a colon": "2024-05-01T12:00:00+0800",
     "seconds": 1714536000,
     "seconds as text": "1714536000",

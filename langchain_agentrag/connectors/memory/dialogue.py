@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Final
+from typing import Any
 
 from langchain_agentrag.connectors.memory.messages import Message, Result
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
 from langchain_agentrag.moments import moment
-
-_OWN_ZONE: Final = re.compile(r"\d[\d:.]*\s*(?:[zZ]|[+-]\d{2}:?\d{2}(?::?\d{2})?)$|^\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def entries_of(
 
 
 def when(stamp: object, zone: tzinfo = UTC) -> datetime | None:
-    """A time stamp of any make as a moment with a zone, None when there is none.
+    """A time stamp of any make as a moment in UTC, None when there is none.
 
     Args:
         stamp: See `moments.moment`.
@@ -78,14 +75,10 @@ def when(stamp: object, zone: tzinfo = UTC) -> datetime | None:
     """
     if stamp is None or stamp == "":
         return None
-    found = moment(stamp)
+    found = moment(stamp, zone)
     if found is None:
         raise ValueError(f"{str(stamp)[:60]!r} is no time")
-    if isinstance(stamp, datetime):
-        own = stamp.utcoffset() is not None
-    else:
-        own = not isinstance(stamp, str) or _OWN_ZONE.search(stamp.strip()) is not None
-    return found if own else found.replace(tzinfo=zone)
+    return found
 
 
 class _Joined:
