@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,10 +110,11 @@ def describe(connection: Connection, name: str, schema: str | None) -> Table:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of types that SQLAlchemy has no name for, such as point
         reflected = inspector.get_columns(name, schema=schema)
+    json = _json_columns(connection, name, schema)
     columns = tuple(
         Column(
             column["name"],
-            _type_text(column["type"], connection),
+            "JSON" if column["name"] in json else _type_text(column["type"], connection),
             bool(column.get("nullable", True)),
             _one_line(column.get("comment")),
         )
@@ -157,6 +159,21 @@ def _view_names(inspector: Any, schema: str | None) -> list[str]:  # noqa: ANN40
         return [*inspector.get_view_names(schema=schema), *(stored(schema=schema) if stored else ())]
     except NotImplementedError:  # the dialect has no such views
         return list(inspector.get_view_names(schema=schema))
+
+
+def _json_columns(connection: Connection, name: str, schema: str | None) -> set[str]:
+    """Columns of MariaDB that were declared as JSON: it makes them long texts that are checked to be JSON."""
+    if not getattr(connection.dialect, "is_mariadb", False):
+        return set()
+    checks = _rows(
+        connection,
+        "SELECT check_clause AS clause FROM information_schema.check_constraints "
+        "WHERE constraint_schema = coalesce(%s, database()) AND table_name = %s",
+        schema,
+        name,
+    )
+    found = (re.fullmatch(r"json_valid\(`(.+)`\)", check["clause"]) for check in checks)
+    return {match[1] for match in found if match}
 
 
 def _type_text(kind: Any, connection: Connection) -> str:  # noqa: ANN401  a type of SQLAlchemy

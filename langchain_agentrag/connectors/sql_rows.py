@@ -13,7 +13,7 @@ from uuid import UUID
 
 from langchain_agentrag.connectors.base import Gap, SourceItem
 from langchain_agentrag.connectors.sql_values import Convert, key_text, plain, text_of
-from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.errors import ScopeError, UnreadableSourceError, UsageError
 from langchain_agentrag.records import Section, SourceDocument
 from langchain_agentrag.scope import check_agent_id
 
@@ -217,7 +217,7 @@ class RowReader:
         if given is None:
             return self._default_text
         if not isinstance(given, str):
-            return lambda values, key: given(dict(zip(self._columns, values, strict=True)))
+            return lambda values, key: _told(given, dict(zip(self._columns, values, strict=True)))
         parts = []
         for literal, name, spec, conversion in template_parts(given):
             place = None if name is None else self._place(name, "text")
@@ -267,6 +267,25 @@ def template_parts(template: str) -> list[tuple[str, str | None, str, str | None
     return [(literal, name, spec or "", conversion) for literal, name, spec, conversion in parsed]
 
 
+def _told(text: TextOf, row: Mapping[str, Any]) -> str:
+    """What the caller's function says of a row.
+
+    Raises:
+        UnreadableSourceError: it fails, or gives something else than a text.
+    """
+    try:
+        told = text(row)
+    except Exception as error:
+        raise UnreadableSourceError(
+            f"DatabaseConnector(text=…) failed for it with {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(told, str):
+        raise UnreadableSourceError(
+            f"DatabaseConnector(text=…) gave a {type(told).__name__} for it: return a text, '' for a row to leave out"
+        )
+    return told
+
+
 def _filled(parts: Iterable[tuple[str, int | None, str, str | None]], values: Sequence[Any]) -> str:
     written = []
     for literal, place, spec, conversion in parts:
@@ -276,7 +295,12 @@ def _filled(parts: Iterable[tuple[str, int | None, str, str | None]], values: Se
         value = values[place]
         if conversion:
             value = _CONVERSIONS[conversion](value)
-        written.append(format(value, spec) if spec else text_of(value))
+        try:
+            written.append(format(value, spec) if spec else text_of(value))
+        except (ValueError, TypeError) as error:
+            raise UnreadableSourceError(
+                f"DatabaseConnector(text=…) cannot write {value!r} as {{:{spec}}}: {error}"
+            ) from error
     return "".join(written)
 
 

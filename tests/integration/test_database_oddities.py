@@ -94,3 +94,37 @@ def test_a_full_text_table_of_sqlite_is_read_and_still_cannot_be_written(fresh, 
         with pytest.raises(sa.exc.DatabaseError), read_only(engine) as connection:
             connection.exec_driver_sql(sql)
     run(engine, "INSERT INTO notes VALUES ('泵 pump')")  # as before
+
+
+def test_json_of_mariadb_is_json(fresh, indexer):
+    engine = fresh("mariadb")
+    run(
+        engine,
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, `颜 色` JSON COMMENT '颜色', note LONGTEXT)",
+        "INSERT INTO t VALUES (1, '[\"红\", {\"a\": null}]', '[1]'), (2, NULL, 'x')",
+        "CREATE VIEW v AS SELECT * FROM t",
+    )
+    assert indexer.sync(DatabaseConnector(engine, table="t")).added == 2
+    assert indexer.sync(DatabaseConnector(engine, table="v", key="id")).added == 2
+    assert indexer.read("t:1").metadata["颜 色"] == ["红", {"a": None}]
+    assert indexer.read("t:1").metadata["note"] == "[1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (lambda row: row["zz"], "KeyError"),
+        (lambda row: row["id"], "gave a int"),
+        (lambda row: None, "gave a NoneType"),
+        ("{id:q}", "{:q}"),
+    ],
+)
+def test_a_text_that_cannot_be_made_says_whose_it_is_and_keeps_the_row(fresh, indexer, text, said):
+    engine = fresh("sqlite")
+    run(engine, "CREATE TABLE t (id INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    indexer.sync(DatabaseConnector(engine, table="t"))
+    (failure,) = indexer.sync(DatabaseConnector(engine, table="t", text=text)).failed
+    assert failure.key == "t:1"
+    assert "text=" in failure.reason
+    assert said in failure.reason
+    assert indexer.read("t:1").text == "t 1"
