@@ -15,6 +15,7 @@ from langchain_agentrag.connectors.memory.table import MemoryTable
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, readable
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.moments import check_moment
 from langchain_agentrag.records import SourceDocument
 from langchain_agentrag.scope import check_agent_id
 
@@ -134,12 +135,14 @@ class MemoryRecorder:
         Args:
             agent_id: Whose.
             session: Only this session.
-            before: Only what happened before this time, with a zone.
+            before: Only what happened before this time; as everywhere, without a zone it is UTC.
 
         Raises:
             ScopeError: no valid agent is named.
+            InvalidQueryError: `before` is no time.
         """
         agent = _one_agent(agent_id)
+        before = None if before is None else check_moment("before", before)
         with self._guard:
             deleted = self.table.delete(agent, session=session, before=before)
             where = {"type": {"$in": list(KINDS)}}

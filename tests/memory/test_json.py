@@ -211,3 +211,19 @@ def test_a_file_that_is_half_written_deletes_nothing_and_one_that_was_emptied_ev
         path.write_text(empty, encoding="utf-8")
         indexer.sync(connector)
         assert indexer.stats("a").documents == before - 2
+
+
+@pytest.mark.parametrize(
+    "broken", ["garbage", "garbage\n", '{"role": "user", "cont', '{"level": "info"}\n', "[1]\n\n5\n"]
+)
+def test_lines_of_which_none_can_be_read_delete_nothing(tmp_path, indexer, broken):
+    path = lines(tmp_path / "log.jsonl", *OPENAI)
+    connector = AgentMemoryConnector(path, agent_id="a")
+    indexer.sync(connector)
+    before = indexer.stats("a").documents
+    path.write_text(broken, encoding="utf-8")
+    with pytest.raises(ConnectorError, match=r"nothing that can be read.*Nothing was deleted"):
+        indexer.sync(connector)
+    assert indexer.stats("a").documents == before > 0
+    path.write_text("", encoding="utf-8")  # emptied, which is no fault
+    assert indexer.sync(connector).deleted == before

@@ -72,7 +72,9 @@ class JsonHistories:
 
     def _file(self, name: str, path: Path, lines: Lines, reading: Reading) -> Iterator[FoundSession | Gap]:
         if _is_lines(path):
-            yield from lines.add(name, path)
+            reason = yield from lines.add(name, path)
+            if reason and path == self._path:
+                raise self._unreadable(f"holds nothing that can be read: {reason}")
             return
         try:
             content = json.loads(path.read_bytes().decode("utf-8-sig"))
@@ -94,11 +96,14 @@ class JsonHistories:
 
     def _unread(self, name: str, reason: str, *, skipped: bool) -> Gap:
         if not self._path.is_dir():
-            raise ConnectorError(
-                f"Cannot read memory from {str(self._path)!r}: it {reason}. Nothing was deleted on its account. Known "
-                "are chat stores and buffers of LlamaIndex, arrays of messages and OpenAI-format JSON Lines."
-            )
+            raise self._unreadable(reason)
         return Gap(name if skipped else within(name), reason, skipped=skipped)
+
+    def _unreadable(self, reason: str) -> ConnectorError:
+        return ConnectorError(
+            f"Cannot read memory from {str(self._path)!r}: it {reason}. Nothing was deleted on its account. Known "
+            "are chat stores and buffers of LlamaIndex, arrays of messages and OpenAI-format JSON Lines."
+        )
 
 
 class GivenHistories:

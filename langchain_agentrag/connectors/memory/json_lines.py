@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,13 +51,13 @@ class Lines:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str | None], _Session] = {}
 
-    def add(self, name: str, path: Path) -> Iterator[Gap]:
-        """Take in a file; what cannot be read of it is given as gaps.
+    def add(self, name: str, path: Path) -> Generator[Gap, None, str]:
+        """Take in a file; what cannot be read of it is given as gaps. Returns why, when that is all there is.
 
         Raises:
             OSError: the file cannot be read.
         """
-        foreign, offset = 0, 0
+        foreign, offset, taken, reason = 0, 0, 0, ""
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 start, offset = offset, offset + len(line)
@@ -74,8 +74,11 @@ class Lines:
                     foreign += 1
                     continue
                 self._note(record, name, path, start, number, line)
+                taken += 1
         if foreign:
-            yield Gap(name, f"{foreign} line(s) hold neither a message nor a conversation", skipped=True)
+            reason = f"{foreign} line(s) hold neither a message nor a conversation"
+            yield Gap(name, reason, skipped=True)
+        return "" if taken else reason
 
     def sessions(self, reading: Reading) -> Iterator[FoundSession]:
         """The sessions, in order of their first lines."""
