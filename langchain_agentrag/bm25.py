@@ -108,7 +108,7 @@ class Scorer:
         own: Those of the query's terms that were asked for, where others only stand for them.
     """
 
-    __slots__ = ("_asked", "_fields", "gains", "maximum", "rarest")
+    __slots__ = ("_asked", "_doc_freqs", "_fields", "_stats", "gains", "maximum", "rarest")
 
     rarest: float
     """The idf of a term that one chunk in scope holds."""
@@ -139,7 +139,7 @@ class Scorer:
             }
             base = chosen.k1 * (1.0 - chosen.b)
             fields.append((field, base, chosen.k1 * chosen.b / known.average_length, gains))
-        self._fields = fields
+        self._fields, self._stats, self._doc_freqs = fields, stats, doc_freqs
         self.rarest = idf(max((known.docs for known in stats.values()), default=0), 1)
         self.gains = {field: gains for field, _, _, gains in fields}
         self.maximum = sum(gain for _, _, _, gains in fields for gain in gains.values())
@@ -151,6 +151,12 @@ class Scorer:
             if own is None or term in own.get(field, {})
         )
         self._asked = min(asked, _QUESTION * self.rarest * (DEFAULT_PARAMETERS.k1 + 1.0))
+
+    def rarity(self, field: str, term: str) -> float:
+        """How rare a term of the query is, in [0, 1]: its idf in units of that of a term which one chunk holds."""
+        docs = self._stats[field].docs if field in self._stats else 0
+        doc_freq = self._doc_freqs.get(field, {}).get(term, 0)
+        return min(1.0, idf(docs, doc_freq) / self.rarest) if doc_freq > 0 and self.rarest > 0 else 0.0
 
     def coverage(self, held: float) -> float:
         """Share of the query's information in [0, 1] that a chunk matched.

@@ -45,6 +45,8 @@ _HALF = 1.2  # rare words' worth of evidence that tell half of what words can te
 SCALED = 30
 """Nearest passages that make the spread of a list; fixed, so that it does not depend on k."""
 _CROWDED = 0.12  # spread below which none of the nearest stands out, on the common scale
+_NAMED = 0.8  # what a code that one passage holds adds, of what words leave open
+_APART = 0.2  # spread above which the nearest stand out by themselves
 
 _SPREAD = 3.0  # DBSF takes three standard deviations to each side as the whole range
 _LEGS = 2
@@ -131,33 +133,37 @@ def convex(vector: Mapping[Id, float], keyword: Mapping[Id, float], weights: Wei
     return _weigh(legs, weights)
 
 
-def telling_words(strength: float, coverage: float) -> float:
-    """What matching words tell, in [0, 1): x / (x + 1.2) of x = strength * coverage.
+def telling_words(strength: float, coverage: float, named: float = 0.0) -> float:
+    """What matching words tell, in [0, 1]: x / (x + 1.2) of x = strength * coverage, then 0.8 named^2 of what is left.
 
     Either alone deceives. One rare word may stand in a passage on something else, which then holds little of what the
     question asks; and a passage that holds all of a question's everyday words has said nothing rare. Saturation keeps
-    a long quotation from outweighing everything else.
+    a long quotation from outweighing everything else. A code is no word among others: who names one means the passage
+    that holds it.
 
     Args:
         strength: BM25 in units of one word that a single passage in scope holds.
         coverage: Share of the query's information that the passage matched, in [0, 1]; see `Scorer.coverage`.
+        named: Rarity of the rarest code of the question that the passage holds, in [0, 1]; see `Scorer.rarity`.
     """
     words = strength * coverage
-    return words / (words + _HALF) if words > 0 else 0.0
+    told = words / (words + _HALF) if words > 0 else 0.0
+    return told + (1.0 - told) * _NAMED * named**2
 
 
-def adaptive_weights(near: Sequence[float], best: tuple[float, float] | None) -> Weights:
+def adaptive_weights(near: Sequence[float], best: tuple[float, float] | None, named: float = 0.0) -> Weights:
     """Share of each leg for one query, when the caller leaves it open: (vector, keyword).
 
     Meaning has 0.7 to begin with. It loses when the legs contradict one another: the passage with the most matching
     words holds much of what was asked, yet lies far down the list of the nearest, and that list is a crowd in which
-    nothing stands out. Then it is the vector leg that guesses (short turns of a dialogue that all sound alike). A list
-    with a clear lead is believed. Constants are round, chosen on ten collections and two embedding models together
-    (`benchmarks/quality.py`, ARCHITECTURE.md).
+    nothing stands out. Then it is the vector leg that guesses (short turns of a dialogue that all sound alike). Words
+    lose when the nearest stand far out, unless they name a code. Constants are round, chosen on ten collections and two
+    embedding models together (`benchmarks/quality.py`, ARCHITECTURE.md).
 
     Args:
         near: Cosines on the common scale (`calibrate_cosine`), nearest first.
         best: The same cosine of the best passage of the keyword leg, and its coverage; None where no word matched.
+        named: Rarity of the rarest code of the question that any passage holds: meaning gains nothing over it.
     """
     if best is None or not near:
         return (1.0, 0.0) if near else (0.0, 1.0)
@@ -167,7 +173,9 @@ def adaptive_weights(near: Sequence[float], best: tuple[float, float] | None) ->
     place = _unit((nearness - lowest) / spread) if spread > 0 else 1.0
     crowd = min(1.0, _CROWDED / spread) ** 2 if spread > 0 else 1.0
     vector = _MEANING * (1.0 - _unit(coverage) * (1.0 - place) * crowd) ** 2
-    keyword = 1.0 - _MEANING
+    apart = spread > _APART and len(near) >= SCALED  # to stand out from a handful says less
+    keyword = (1.0 - _MEANING) * ((_APART / spread) ** 2 if apart else 1.0)
+    keyword += (1.0 - _MEANING - keyword) * named
     return vector / (vector + keyword), keyword / (vector + keyword)
 
 

@@ -15,11 +15,12 @@ from langchain_agentrag.analysis.runs import EMOJI, HAN, RUNS, SCRIPT, pairs
 from langchain_agentrag.analysis.segment import Backend, choose, cut, segmenter
 from langchain_agentrag.analysis.synonyms import Synonyms
 from langchain_agentrag.analysis.user_words import UserWords, comparable
+from langchain_agentrag.analysis.words import Term
 from langchain_agentrag.analysis.words import terms as word_terms
 from langchain_agentrag.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from langchain_agentrag.analysis.segment import Segmenter
@@ -222,6 +223,16 @@ class Analyzer:
         query = query if any(query.values()) else self._query(text, frozenset())
         return self._widened(query, comparable(fold(text))) if widen else query
 
+    def codes(self, text: str) -> frozenset[str]:
+        """Terms of the codes that a text names, as a whole: `E1102`, `v4.7.2`, `10.20.30.40`, a long number."""
+        if not any(map(str.isdigit, text)):
+            return frozenset()
+        runs = (
+            match[0] for match in RUNS.finditer(fold(text)) if match.lastindex not in {HAN, SCRIPT, EMOJI}
+        )
+        whole = (term for run in runs for term in _whole(word_terms(run)))
+        return frozenset(term for term in whole if _is_code(term))
+
     def _widened(self, query: dict[str, dict[str, float]], text: str) -> dict[str, dict[str, float]]:
         """The query with the terms of its words' synonyms; a term that it has already keeps the larger weight."""
         numbers = other_forms(text)
@@ -372,6 +383,12 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((start, end))
     return merged
+
+
+def _whole(terms: Sequence[Term]) -> Iterator[str]:
+    """Terms that are no parts of others."""
+    compound = any(term.kind == "whole" for term in terms)
+    return (term.text for term in terms if term.kind == "whole" or (term.kind == "word" and not compound))
 
 
 def _is_code(term: str) -> bool:

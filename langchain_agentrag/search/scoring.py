@@ -37,6 +37,7 @@ class Leg:
         ranking: The leg's own list, best first.
         evidence: What the row's raw score tells by itself, in [0, 1], whatever rule fuses the legs.
         coverage: Share of the query's information each row matched; of the keyword leg only.
+        named: Rarity of the rarest code of the question that each row holds; of the keyword leg only.
     """
 
     raw: dict[int, float] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Leg:
     ranking: list[int] = field(default_factory=list)
     evidence: dict[int, float] = field(default_factory=dict)
     coverage: dict[int, float] = field(default_factory=dict)
+    named: dict[int, float] = field(default_factory=dict)
 
     def said_of(self, row: int, ranks: Mapping[int, int]) -> LegEvidence | None:
         """What the leg says of a row, if anything."""
@@ -53,7 +55,12 @@ class Leg:
 
 
 def score_words(
-    request: SearchRequest, scorer: Scorer, word: float, live: Mapping[int, ScoringRow], wanted: int
+    request: SearchRequest,
+    scorer: Scorer,
+    word: float,
+    codes: Collection[str],
+    live: Mapping[int, ScoringRow],
+    wanted: int,
 ) -> Leg:
     """The keyword leg's evidence.
 
@@ -61,21 +68,29 @@ def score_words(
         request: What was asked.
         scorer: BM25 over the scope.
         word: Query weight of one plain word.
+        codes: Terms of the codes that the question names.
         live: The candidates.
         wanted: Length of the leg's list.
     """
-    raw, coverage = {}, {}
+    raw, coverage, named = {}, {}, {}
+    rarities = {code: rarity for code in codes if (rarity := scorer.rarity("words", code))}
     for row, stored in live.items():
         lines = dict(zip(FIELDS, stored.terms.split("\n"), strict=True))
         value, held = scorer.score_lines(lines, dict(zip(FIELDS, stored.lengths.split(" "), strict=True)))
         if value > 0:
             raw[row], coverage[row] = value, scorer.coverage(held)
+            if rarities:
+                words = frozenset(lines["words"].split(" "))
+                named[row] = max((rarities[code] for code in rarities.keys() & words), default=0.0)
     unit = word * scorer.rarest
-    told = {row: telling_words(value / unit, coverage[row]) if unit else 0.0 for row, value in raw.items()}
+    told = {
+        row: telling_words(value / unit, coverage[row], named.get(row, 0.0)) if unit else 0.0
+        for row, value in raw.items()
+    }
     score = told
     if not request.adapts:
         score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}
-    return Leg(raw, score, _ranked(raw, live, wanted), told, coverage)
+    return Leg(raw, score, _ranked(raw, live, wanted), told, coverage, named)
 
 
 def score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted: int) -> Leg:
@@ -94,7 +109,9 @@ def leg_weights(vector: Leg, keyword: Leg) -> Weights:
     best = keyword.ranking[0] if keyword.ranking else None
     near = [vector.evidence[row] for row in vector.ranking]
     return adaptive_weights(
-        near, None if best is None else (vector.evidence.get(best, 0.0), keyword.coverage[best])
+        near,
+        None if best is None else (vector.evidence.get(best, 0.0), keyword.coverage[best]),
+        max(keyword.named.values(), default=0.0),
     )
 
 

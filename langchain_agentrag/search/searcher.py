@@ -123,7 +123,8 @@ class Searcher:
             vector = Leg() if near_rows is None else score_vectors(request, live, wanted)
             keyword = Leg()
             if words is not None:
-                keyword = score_words(request, words, self._analyzer.word_weight, live, wanted)
+                codes = self._analyzer.codes(request.searched)
+                keyword = score_words(request, words, self._analyzer.word_weight, codes, live, wanted)
             weights = request.weights or leg_weights(vector, keyword)
             fused = fused_scores(request, weights, vector, keyword)
             others = _said_by_others(connection, request, live)

@@ -22,6 +22,8 @@ def due_sources(
 ) -> Iterator[list[Source]]:
     """Again and again the sources that may have changed, never an empty list; ends when `stop` is set.
 
+    First come all that are followed: what changed before they were is in no burst.
+
     Args:
         file: The file of sources.
         names: Which of its sources; None for all.
@@ -50,9 +52,13 @@ def due_sources(
         rust_timeout=_TICK,
         yield_on_timeout=True,
     )
+    begun = False
     for burst in changes if roots else _ticks(stop):
         paths = [path for _, path in burst]
-        due = [source for source in sources if followed[source.name] and _touched(source, paths)]
+        due = [
+            source for source in sources if followed[source.name] and (not begun or _touched(source, paths))
+        ]
+        begun = True
         if time.monotonic() - last >= file.interval.total_seconds():
             due += looked_at
             last = time.monotonic()

@@ -327,7 +327,10 @@ class ReferenceStore:
     def _share(self, near: _Leg, words: _Leg) -> tuple[float, float]:
         first = words.order()[:1]
         best = [(near.told.get(place, 0.0), words.coverage[place]) for place in first]
-        return adaptive_weights([near.told[place] for place in near.order()], best[0] if best else None)
+        named = max(words.named.values(), default=0.0)
+        return adaptive_weights(
+            [near.told[place] for place in near.order()], best[0] if best else None, named
+        )
 
     def _words(self, text: str, visible: list[Row], kept: list[Row], *, adapts: bool) -> _Leg:
         query = self._analyzer.analyze_query(text)
@@ -348,7 +351,9 @@ class ReferenceStore:
             raw = score(query, counts, row.terms.lengths, stats, freqs)
             if raw > 0:
                 leg.coverage[place] = scorer.coverage(scorer.held(counts))
-                told = telling_words(raw / unit, leg.coverage[place]) if unit else 0.0
+                codes = self._analyzer.codes(text) & set(row.terms.words)
+                leg.named[place] = max((scorer.rarity("words", code) for code in codes), default=0.0)
+                told = telling_words(raw / unit, leg.coverage[place], leg.named[place]) if unit else 0.0
                 leg.told[place] = told
                 leg.raw[place], leg.score[place] = raw, told if adapts else calibrate_bm25(raw, top)
                 leg.terms[place] = _points(query, counts, row, stats, freqs)
@@ -426,6 +431,7 @@ class _Leg:
         self.score: dict[int, float] = {}
         self.coverage: dict[int, float] = {}
         self.told: dict[int, float] = {}
+        self.named: dict[int, float] = {}
         self.terms: dict[int, tuple[tuple[str, float], ...]] = {}
 
     def order(self) -> list[int]:

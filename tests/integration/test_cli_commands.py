@@ -15,7 +15,13 @@ from typer.testing import CliRunner
 
 from langchain_agentrag.cli.app import app
 
-AGENTRAG = [sys.executable, "-c", "from langchain_agentrag.cli import main; main()"]
+# A test run in the background is told to ignore Ctrl-C, and so would be its children.
+AGENTRAG = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from langchain_agentrag.cli import main; main()",
+]
 
 
 class Shell:

@@ -19,7 +19,13 @@ from langchain_agentrag import DualIndexer
 from langchain_agentrag.cli.app import app
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 
-AGENTRAG = [sys.executable, "-c", "from langchain_agentrag.cli import main; main()"]
+# A test run in the background is told to ignore Ctrl-C, and so would be its children.
+AGENTRAG = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from langchain_agentrag.cli import main; main()",
+]
 CONFIG = """
 store = "store"
 embeddings = "hash"
@@ -261,14 +267,16 @@ def test_watching_follows_changes_until_it_is_stopped(place: Place) -> None:
             )
             reader.start()
             wait_for(lambda: '"sources"' in "".join(lines))
-            time.sleep(1.5)  # the folder is being watched a moment after the first pass is told
             place.write("docs/second.md", "冷却液周五更换 coolant\n")
             wait_for(lambda: "manuals" in lines[-1] and '"added": 1' in lines[-1])
             place.write("notes/more.txt", "第二条笔记\n")
             wait_for(lambda: "笔记" in lines[-1])
         finally:
             running.send_signal(signal.SIGINT)
-            code = running.wait(60)
+            try:
+                code = running.wait(60)
+            finally:
+                running.kill()
         reader.join(10)
         assert code == 130, running.stderr.read()
     assert place.found("冷却液")

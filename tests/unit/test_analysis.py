@@ -406,3 +406,19 @@ class TestProperties:
         terms = ANALYZER.analyze(text)
         assert terms.words.count("10.20.30.40") > 20_000
         assert time.process_time() - started < 30
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("报警E1102怎么处理", {"e1102"}),
+        ("What changed in v4.7.2 on 10.20.30.40?", {"v4.7.2", "4.7.2", "10.20.30.40"}),
+        ("Ｅ１１０２ 与 ORA-01555", {"e1102", "ora-01555"}),
+        ("合同 HT-2024-0371 的第 3 条", {"ht-2024-0371"}),
+        ("三十 days in 2024", set()),
+        ("no code at all 没有代码", set()),
+        ("", set()),
+    ],
+)
+def test_codes_are_named_as_a_whole_whatever_stands_around_them(text, expected):
+    assert Analyzer().codes(text) == expected

@@ -249,6 +249,15 @@ class TestTellingWords:
     def test_half_is_told_by_a_word_and_a_fifth(self, strength, coverage, expected):
         assert telling_words(strength, coverage) == pytest.approx(expected)
 
+    def test_a_code_that_one_passage_holds_tells_nearly_all_and_one_of_many_hardly_more(self):
+        assert telling_words(0.6, 1, 1.0) == pytest.approx(1 / 3 + 0.8 * 2 / 3)
+        assert telling_words(0.6, 1, 0.3) == pytest.approx(1 / 3 + 0.072 * 2 / 3)
+
+    @given(st.floats(0, 1e6), *[st.floats(0, 1)] * 3)
+    def test_a_rarer_code_never_tells_less(self, strength, coverage, one, other):
+        rare, common = max(one, other), min(one, other)
+        assert telling_words(strength, coverage, common) <= telling_words(strength, coverage, rare) <= 1
+
     @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1), st.floats(0, 1))
     def test_more_strength_or_more_coverage_never_tells_less(self, weak, strong, little, much):
         weak, strong = sorted((weak, strong))
@@ -289,6 +298,18 @@ class TestAdaptiveWeights:
 
     def test_a_clear_lead_is_believed(self):
         assert adaptive_weights(self.lead, (0.1, 0.9))[0] > 0.65
+
+    def test_the_nearest_that_stand_far_out_gain_over_words_but_not_over_a_code(self):
+        far = (0.9, *(0.5 - 0.003 * number for number in range(29)))
+        spread = far[0] - far[-1]
+        words = 0.3 * (0.2 / spread) ** 2
+        assert adaptive_weights(far, (0.9, 1.0)) == pytest.approx(
+            (0.7 / (0.7 + words), words / (0.7 + words))
+        )
+        assert adaptive_weights(far, (0.9, 1.0), 1.0) == pytest.approx((0.7, 0.3))
+
+    def test_standing_out_from_a_handful_gains_nothing(self):
+        assert adaptive_weights((0.9, 0.5, 0.1), (0.9, 1.0)) == pytest.approx((0.7, 0.3))
 
     def test_more_contradiction_never_gives_meaning_more(self):
         shares = [adaptive_weights(self.crowd, (0.41, coverage / 10))[0] for coverage in range(11)]
