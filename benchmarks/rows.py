@@ -12,10 +12,10 @@ dropped afterwards.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import sqlite3
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,21 +24,25 @@ import sqlalchemy as sa
 
 from langchain_agentrag import DatabaseConnector, DualIndexer, HashingEmbeddings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 TABLES = ("users", "orders", "products")  # what the qrels name
 VIEWS = tuple(f"document_{table}" for table in TABLES)
+DEPTH = 30  # chunks asked for, so that ten documents remain
 CHINESE = "机床 主轴 报警 冷却液 温度 备件 巡检 订单 客户 退货"
 ENGLISH = "spindle alarm coolant order refund customer invoice pump valve filter"
 WORDS = f"{CHINESE} {ENGLISH}".split()
 
 
 def quality(options: argparse.Namespace) -> None:
-    from quality import lines, measure, read_qrels, run
+    import ir_measures
+    from ir_measures import RR, R, nDCG
 
-    folder = options.data / "tau_retail_sql"
-    queries, qrels = lines(folder / "queries.jsonl"), read_qrels(folder / "qrels.tsv")
-    queries = [query for query in queries if query["_id"] in qrels]
+    folder, measures = options.data / "tau_retail_sql", [nDCG @ 10, R @ 10, RR @ 10]
+    qrels: dict[str, dict[str, int]] = {}
+    for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        query, document, grade = line.split("\t")
+        qrels.setdefault(query, {})[document] = int(grade)
+    lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    queries = [query for query in map(json.loads, lines) if query["_id"] in qrels]
     home = Path(tempfile.mkdtemp())
     with sqlite3.connect(home / "retail.db") as database:
         database.executescript((folder / "retail.sql").read_text(encoding="utf-8"))
@@ -57,12 +61,13 @@ def quality(options: argparse.Namespace) -> None:
             for name, settings in connectors.items():
                 indexer.sync(DatabaseConnector(url, name=name, **settings))
             for mode in ("keyword", "hybrid"):
-                answers, _ = run(indexer, queries, mode=mode)
-                answers = {
-                    query: {listed(doc_id): score for doc_id, score in found.items()}
-                    for query, found in answers.items()
-                }
-                figures = " | ".join(f"{figure:.4f}" for figure in measure(qrels, answers))
+                answers: dict[str, dict[str, float]] = {}
+                for query in queries:
+                    best = answers.setdefault(query["_id"], {})
+                    for hit in indexer.search(query["text"], k=DEPTH, mode=mode):
+                        best.setdefault(listed(hit.doc_id), hit.score)
+                found = ir_measures.calc_aggregate(measures, qrels, answers)
+                figures = " | ".join(f"{found[measure]:.4f}" for measure in measures)
                 print(f"| {what} | {indexer.stats().documents} | {mode} | {figures} |", flush=True)
 
 
