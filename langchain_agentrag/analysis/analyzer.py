@@ -15,12 +15,12 @@ from langchain_agentrag.analysis.runs import EMOJI, HAN, RUNS, SCRIPT, pairs
 from langchain_agentrag.analysis.segment import Backend, choose, cut, segmenter
 from langchain_agentrag.analysis.synonyms import Synonyms
 from langchain_agentrag.analysis.user_words import UserWords, comparable
-from langchain_agentrag.analysis.words import Term
+from langchain_agentrag.analysis.words import is_code, whole_terms
 from langchain_agentrag.analysis.words import terms as word_terms
 from langchain_agentrag.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
     from langchain_agentrag.analysis.segment import Segmenter
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 VERSION = 1
 """Raised whenever the same text gives other index terms; part of the fingerprint."""
 
-_LONG_NUMBER = 4  # digits; a longer one is no year and no amount in everyday text
 _PAIR = 2  # characters; a word of two holds no shorter word
 
 FIELDS: tuple[str, ...] = ("words", "grams", "context")
@@ -230,8 +229,8 @@ class Analyzer:
         runs = (
             match[0] for match in RUNS.finditer(fold(text)) if match.lastindex not in {HAN, SCRIPT, EMOJI}
         )
-        whole = (term for run in runs for term in _whole(word_terms(run)))
-        return frozenset(term for term in whole if _is_code(term))
+        whole = (term for run in runs for term in whole_terms(run))
+        return frozenset(term for term in whole if is_code(term))
 
     def _widened(self, query: dict[str, dict[str, float]], text: str) -> dict[str, dict[str, float]]:
         """The query with the terms of its words' synonyms; a term that it has already keeps the larger weight."""
@@ -287,7 +286,7 @@ class Analyzer:
             if acronym or _surface(surface) not in stop_words:
                 plain = term.kind == "whole" or (term.kind == "word" and not compound)
                 factor = 1.0 if plain else weigh.parts
-                if plain and _is_code(term.text):
+                if plain and is_code(term.text):
                     factor = weigh.codes
                 words.add(term.text, weigh.spaced * factor)
 
@@ -383,16 +382,6 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((start, end))
     return merged
-
-
-def _whole(terms: Sequence[Term]) -> Iterator[str]:
-    """Terms that are no parts of others."""
-    compound = any(term.kind == "whole" for term in terms)
-    return (term.text for term in terms if term.kind == "whole" or (term.kind == "word" and not compound))
-
-
-def _is_code(term: str) -> bool:
-    return any(char.isdigit() for char in term) and (len(term) > _LONG_NUMBER or not term.isdigit())
 
 
 _PROBE = (

@@ -15,6 +15,7 @@ LONGEST = 200
 
 _REMEMBERED = 64  # characters; longer words hardly come again and would fill the cache
 
+_LONG_NUMBER = 4  # digits; a longer one is no year and no amount in everyday text
 _SHORTEST_STEMMED = 3  # Snowball leaves shorter words as they are
 
 Kind = Literal["word", "whole", "part"]
@@ -67,6 +68,18 @@ _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 def terms(run: str) -> tuple[Term, ...]:
     """All terms of a word run, in order of their start, longest first."""
     return _remembered(run) if len(run) <= _REMEMBERED else _terms(run)
+
+
+def whole_terms(run: str) -> list[str]:
+    """Terms of a word run that are no parts of others."""
+    found = terms(run)
+    kind = "whole" if any(term.kind == "whole" for term in found) else "word"
+    return [term.text for term in found if term.kind == kind]
+
+
+def is_code(term: str) -> bool:
+    """Whether a term is a code: a name with a digit in it, a version, an address, a long number."""
+    return any(char.isdigit() for char in term) and (len(term) > _LONG_NUMBER or not term.isdigit())
 
 
 def _terms(run: str) -> tuple[Term, ...]:
