@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, get_args
@@ -20,7 +21,7 @@ from langchain_agentrag.analysis.words import terms as word_terms
 from langchain_agentrag.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
     from langchain_agentrag.analysis.segment import Segmenter
@@ -363,8 +364,8 @@ def _names(word: Mapping[str, Mapping[str, float]], query: Mapping[str, Mapping[
 def _stop_words(words: Iterable[str] | None) -> frozenset[str]:
     if words is None:
         return stopwords.DEFAULT
-    if isinstance(words, str):
-        msg = f"stop_words must be a collection of words, got the string {words!r}: pass a list of words."
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        msg = f"stop_words must be a collection of words, got {words!r}: pass a list of words."
         raise UsageError(msg)
     return frozenset(map(_surface, words))
 

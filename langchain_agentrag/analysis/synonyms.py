@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from langchain_agentrag.analysis.user_words import UserWords
 from langchain_agentrag.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _FEWEST = 2  # words of a group
 
@@ -24,10 +21,8 @@ class Synonyms:
     """
 
     def __init__(self, groups: Iterable[Iterable[str]]) -> None:
-        if isinstance(groups, str):
-            raise UsageError(
-                f"synonyms must be groups of words, got the string {groups!r}: pass a list of lists."
-            )
+        if isinstance(groups, str) or not isinstance(groups, Iterable):
+            raise UsageError(f"synonyms must be groups of words, got {groups!r}: pass a list of lists.")
         self.groups = tuple(sorted({_group(group) for group in groups}))
         self._finder = UserWords(word for group in self.groups for word in group)
         self._others: dict[str, tuple[str, ...]] = {}
@@ -55,10 +50,8 @@ class Synonyms:
 
 
 def _group(words: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(words, str):
-        raise UsageError(
-            f"A group of synonyms must be words, got the string {words!r}: pass a list of words."
-        )
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise UsageError(f"A group of synonyms must be words, got {words!r}: pass a list of words.")
     group = UserWords(words).words
     if len(group) < _FEWEST:
         raise UsageError(f"Synonyms {group!r} are fewer than two different words: name what they stand for.")

@@ -7,13 +7,10 @@ term away from any text, and a Latin one never cuts a longer word.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from langchain_agentrag.analysis.fold import fold, simplify
 from langchain_agentrag.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LONGEST_USER_WORD = 100
 """In characters, after folding."""
@@ -35,8 +32,8 @@ class UserWords:
     """
 
     def __init__(self, words: Iterable[str]) -> None:
-        if isinstance(words, str):
-            msg = f"user_words must be a collection of words, got the string {words!r}: pass a list of words."
+        if isinstance(words, str) or not isinstance(words, Iterable):
+            msg = f"user_words must be a collection of words, got {words!r}: pass a list of words."
             raise UsageError(msg)
         known = {_checked(word) for word in words}
         self.words = tuple(sorted(known))

@@ -274,6 +274,10 @@ def _advice_line(advice: Advice) -> Text:
     )
     if advice.worthwhile:
         return Text(f"Recommended: {advice.best} ({told}). Options: {advice.options}", "green")
+    if advice.keeps_defaults:
+        return Text(
+            f"Keep the defaults: no other setting was better on the {advice.chosen} questions tried.", "cyan"
+        )
     return Text(
         f"Keep the defaults; the best of the others, {advice.best}, is not better for sure: {told}.", "cyan"
     )

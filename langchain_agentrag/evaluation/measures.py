@@ -18,10 +18,14 @@ def parse_measures(names: Sequence[str]) -> list[Any]:
     """The measures of these names.
 
     Raises:
-        UsageError: a name is unknown.
+        UsageError: a name is unknown, or there is none.
         MissingExtraError: ir-measures is not installed.
     """
     library = _library()
+    if isinstance(names, str) or not names:
+        raise UsageError(
+            f"Cannot measure with {names!r}: give a list of names such as {', '.join(MEASURES)}."
+        )
     parsed = []
     for name in names:
         try:

@@ -215,9 +215,8 @@ class _Page:
             return ""
         told = advice.difference
         change = f"{told.mean:+.3f} {advice.measure}, {told.low:+.3f} … {told.high:+.3f}, p {told.p:.3f}"
-        verdict = self.say(
-            "sweep_take" if advice.worthwhile else "sweep_keep", best=advice.best, change=change
-        )
+        said = "sweep_take" if advice.worthwhile else "sweep_best" if advice.keeps_defaults else "sweep_keep"
+        verdict = self.say(said, best=advice.best, change=change)
         head = "".join(
             f"<th>{escape(text)}</th>"
             for text in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -145,7 +146,7 @@ def evaluate(
         on_progress: Called after every search.
 
     Raises:
-        UsageError: there is nothing to ask, or a measure or setting is unknown.
+        UsageError: there is nothing to ask, two questions have one id, or a measure or setting is unknown.
         MissingExtraError: ir-measures is not installed.
     """
     parse_measures(measures)
@@ -156,6 +157,11 @@ def evaluate(
         raise UsageError(
             f"Cannot evaluate {len(questions)} questions under the settings {', '.join(chosen) or 'none'} "
             f"with {main!r} as the main one: give at least one question and one setting."
+        )
+    twice = [name for name, count in Counter(question.id for question in questions).items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"Cannot evaluate: {len(twice)} question ids come more than once, {twice[0]!r} for one; give each its own."
         )
     judged = judge(indexer, questions)
     vectors, spent = _embedded(indexer, questions, chosen)

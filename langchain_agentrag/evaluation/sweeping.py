@@ -51,9 +51,14 @@ class Advice:
     evaluation: Evaluation
 
     @property
+    def keeps_defaults(self) -> bool:
+        """Whether the defaults were the best, or as good as any, on the half used to choose."""
+        return self.best == DEFAULTS
+
+    @property
     def worthwhile(self) -> bool:
         """Whether it beats the defaults on questions that had no part in choosing it, and not by chance."""
-        return self.best != DEFAULTS and self.difference.mean > 0 and self.difference.significant
+        return not self.keeps_defaults and self.difference.mean > 0 and self.difference.significant
 
 
 def grid(reranker: object = None) -> dict[str, SearchOptions]:

@@ -61,6 +61,7 @@ WORDS: Mapping[Language, Mapping[str, str]] = {
         "sweep_keep": "Keep the defaults: on the held-out half the best setting, {best}, is not significantly better "
         "({change}). The differences are within noise.",
         "sweep_same": "Keep the defaults: no other setting was better on the half used to choose.",
+        "sweep_best": "Keep the defaults: none of the others was better on the half used to choose.",
         "sweep_take": "Take {best}: on the held-out half it is better than the defaults by {change}.",
         "chosen_half": "half used to choose",
         "held_half": "held-out half",
@@ -114,6 +115,7 @@ WORDS: Mapping[Language, Mapping[str, str]] = {
         "再用未参与选择的另一半（{held} 个）检验其中最好的一种。",
         "sweep_keep": "保留默认设置：在留出的一半上，最好的设置 {best} 并没有显著更好（{change}），差异属于噪声。",
         "sweep_same": "保留默认设置：在用于选择的一半上，没有别的设置更好。",
+        "sweep_best": "保留默认设置：在用于选择的一半上，没有别的设置更好。",
         "sweep_take": "建议采用 {best}：在留出的一半上比默认设置高 {change}。",
         "chosen_half": "用于选择的一半",
         "held_half": "留出的一半",

@@ -194,6 +194,29 @@ def test_a_sweep_on_a_handful_of_questions_is_refused(indexer: DualIndexer):
         sweep(indexer, QUESTIONS)
 
 
+@pytest.mark.parametrize(
+    ("questions", "options", "told"),
+    [
+        ([QUESTIONS[0], QUESTIONS[1], QUESTIONS[0]], {}, "more than once"),
+        (QUESTIONS, {"measures": []}, "Cannot measure"),
+        (QUESTIONS, {"measures": "nDCG@10"}, "Cannot measure"),
+        (QUESTIONS, {"settings": {}}, "at least one question and one setting"),
+        ([], {}, "at least one question and one setting"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(questions, options, told, indexer: DualIndexer):
+    with pytest.raises(UsageError, match=told):
+        evaluate(indexer, questions, **options)
+
+
+def test_the_report_says_when_the_defaults_were_the_best(indexer: DualIndexer):
+    advice = sweep(indexer, many(), {"vector": {"mode": "vector"}})
+    assert advice.keeps_defaults
+    found = evaluate(indexer, QUESTIONS)
+    for language, told in (("en", "none of the others was better"), ("zh", "没有别的设置更好")):
+        assert told in html_report(found, [], advice=advice, language=language)
+
+
 def test_a_reranker_makes_a_setting_of_its_own(indexer: DualIndexer):
     seen: list[int] = []
 

@@ -207,7 +207,7 @@ class TestUserWords:
         assert hits[0][0] == unit
         assert hits[0][1] > hits[1][1]
 
-    @pytest.mark.parametrize("words", [["***"], [""], ["  "], ["长" * 101], [3], "克尔云帆"])
+    @pytest.mark.parametrize("words", [["***"], [""], ["  "], ["长" * 101], [3], "克尔云帆", 5, None])
     def test_a_user_word_that_cannot_work_is_refused(self, words):
         with pytest.raises(UsageError):
             Analyzer(user_words=words)
@@ -260,6 +260,22 @@ class TestContract:
             Analyzer(backend="other")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="list"):
             Analyzer(stop_words="的")
+        with pytest.raises(UsageError, match="list"):
+            Analyzer(stop_words=5)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "synonyms",
+        [5, None, "ab", [None], [5], ["ab"], [()], [("a",)], [("a", "A")], [("a", "")], [("a", 5)]],
+    )
+    def test_synonyms_that_stand_for_nothing_are_refused(self, synonyms):
+        with pytest.raises(UsageError):
+            Analyzer(synonyms=synonyms)
+
+    def test_synonyms_in_circles_widen_once(self):
+        circle = Analyzer(synonyms=[("a1x", "b1x"), ("b1x", "c1x"), ("c1x", "a1x")])
+        assert set(circle.analyze_query("a1x")["words"]) >= {"a1x", "b1x", "c1x"}
+        line = Analyzer(synonyms=[("apple", "苹果"), ("苹果", "pomme")])
+        assert "pomm" not in " ".join(line.analyze_query("apple")["words"])
 
     def test_import_loads_no_dictionary(self):
         code = (
