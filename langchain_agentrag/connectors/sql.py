@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _FETCHED: Final = 2**20
 """Characters to have in memory at once, roughly: how many rows that are is learnt from the rows."""
 _MOST_ROWS: Final = 1_000
-_FROM: Final = re.compile(r"\bfrom\s+((?:[\w$]+|\"[^\"]+\"|`[^`]+`|\[[^\]]+\]|\.)+)", re.IGNORECASE)
 _LABEL: Final = 30
 """Characters of a column's comment that may stand for the column's name."""
 
@@ -123,9 +121,7 @@ class DatabaseConnector(BaseConnector):
         self.engine: Engine = open_engine(source)
         self.agent_id = check_agent_id(agent_id)
         self._table, self._query = table, query
-        if query is not None:
-            check_select(query, self.engine.dialect.name)
-        called = table or _main_table(query or "")
+        called = table or check_select(query or "", self.engine.dialect.name)
         self._own_name = name
         self._reading = Reading(
             name=name or called,
@@ -210,8 +206,3 @@ def _next_size(rows: Sequence[Any]) -> int:
     """How many rows to fetch next, from the size of the last ones."""
     size = sum(map(size_of, rows))
     return max(1, min(_MOST_ROWS, _FETCHED * len(rows) // max(size, 1)))
-
-
-def _main_table(query: str) -> str:
-    found = _FROM.search(query)
-    return "query" if found is None else re.sub(r"[\"`\[\]]", "", found[1])

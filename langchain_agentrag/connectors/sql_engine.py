@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from langchain_agentrag.errors import AgentRagError, ConnectorError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import URL
@@ -300,8 +301,8 @@ def _without_secrets(url: URL) -> URL:
     return url.set(query={key: "***" if _SECRET.search(key) else value for key, value in url.query.items()})
 
 
-def check_select(sql: str, dialect: str) -> None:
-    """Refuse what is not a single SELECT, before any database sees it.
+def check_select(sql: str, dialect: str) -> str:
+    """Refuse what is not a single SELECT, before any database sees it; the table it reads first, "query" without any.
 
     The read-only transaction alone is not enough: MariaDB ends it for a DROP TABLE, DuckDB copies to files within it,
     and what stands behind a semicolon may run outside it. Only the tokens are looked at, so that a query may use all
@@ -331,6 +332,24 @@ def check_select(sql: str, dialect: str) -> None:
             f"A source is only read, with a single SELECT, which {' '.join(sql.split())[:80]!r} is not: pass one "
             "without INTO and without a second statement. Nothing was read."
         )
+    return _first_table([(token.token_type.name, token.text) for token in tokens])
+
+
+def _first_table(tokens: Sequence[tuple[str, str]]) -> str:
+    """The first name behind a FROM of a SELECT, not of EXTRACT(year FROM day) or IS DISTINCT FROM."""
+    queries = [True]  # of each open bracket whether a query is in it
+    for place, (kind, _) in enumerate(tokens):
+        following = tokens[place + 1 : place + 8]  # four names with dots between them
+        if kind == "L_PAREN":
+            queries.append(bool(following) and following[0][0] in {"SELECT", "WITH", "FROM", "L_PAREN"})
+        elif kind == "R_PAREN" and len(queries) > 1:
+            queries.pop()
+        elif kind == "FROM" and queries[-1] and tokens[max(place - 1, 0)][0] != "DISTINCT":
+            named = list(itertools.takewhile(lambda token: token[0] == "DOT", following[1::2]))
+            parts = [text for _, text in following[: 2 * len(named) + 1 : 2]]
+            if parts and following[0][0] != "L_PAREN":
+                return ".".join(parts)
+    return "query"
 
 
 def sqlglot_dialect(name: str) -> str:

@@ -128,3 +128,24 @@ def test_a_text_that_cannot_be_made_says_whose_it_is_and_keeps_the_row(fresh, in
     assert "text=" in failure.reason
     assert said in failure.reason
     assert indexer.read("t:1").text == "t 1"
+
+
+@pytest.mark.parametrize(
+    ("query", "table"),
+    [
+        ("SELECT 1 AS id", "query"),
+        ("SELECT * FROM orders", "orders"),
+        ('select * from "my schema"."订单 2" o join b using (id)', "my schema.订单 2"),
+        ("-- from here\nSELECT ' from there ' AS x, id FROM orders", "orders"),
+        ("SELECT EXTRACT(YEAR FROM day) AS id FROM orders", "orders"),
+        ("SELECT TRIM(BOTH ' ' FROM name) AS id, SUBSTRING(name FROM 2) FROM orders", "orders"),
+        ("SELECT a IS DISTINCT FROM b AS id FROM orders", "orders"),
+        ("WITH c AS (SELECT * FROM orders) SELECT * FROM c", "orders"),
+        ("SELECT * FROM (SELECT * FROM orders) AS inner_one", "orders"),
+        ("(SELECT * FROM orders) UNION ALL (SELECT * FROM others)", "orders"),
+        ("FROM", "query"),
+    ],
+)
+def test_a_query_is_named_by_the_table_it_reads_first(query, table):
+    connector = DatabaseConnector("duckdb:///none.db", query=query, key="id")
+    assert connector.connector_id.endswith(f"?query={table}")
