@@ -154,14 +154,12 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
         try:
             owner = check_agent_id(self._agent_of(found.session))
         except ScopeError as error:
-            return Gap(
-                key, f"the function that maps sessions to agents gave no valid id: {error}", skipped=False
-            )
+            return Gap(key, f"the mapping of sessions to agents gave no valid id: {error}", skipped=False)
         except Exception as error:  # noqa: BLE001  whatever the caller's function raises concerns this session only
-            reason = f"the function that maps sessions to agents failed with {type(error).__name__}: {error}"
+            reason = f"the mapping of sessions to agents failed with {type(error).__name__}: {error}"
             return Gap(key, reason, skipped=False)
         if owner is None:
-            return Gap(key, "the function that maps sessions to agents gave no agent for it", skipped=False)
+            return Gap(key, "the mapping of sessions to agents gave no agent for it", skipped=False)
         return owner
 
     def _item(self, key: str, members: list[tuple[FoundSession, str | None]]) -> SourceItem:
