@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from langchain_agentrag.agent.budget import RetrievalBudget
+    from langchain_agentrag.agent.citations import CitedSource, check_citations, model_judge
     from langchain_agentrag.agent.loop import run_agent
     from langchain_agentrag.agent.operations import Operations
     from langchain_agentrag.agent.tool_rules import GuardedTool, NothingDone, ToolRule
@@ -42,6 +43,7 @@ _HOMES = {
     "Analyzer": "analysis",
     "BaseConnector": "connectors.base",
     "Chunking": "chunking",
+    "CitedSource": "agent.citations",
     "DatabaseConnector": "connectors.sql",
     "DatabaseSchemaConnector": "connectors.sql_schema",
     "DualIndexer": "indexer",
@@ -66,6 +68,8 @@ _HOMES = {
     "SearchTool": "tools",
     "SourceDocument": "records",
     "ToolRule": "agent.tool_rules",
+    "check_citations": "agent.citations",
+    "model_judge": "agent.citations",
     "run_agent": "agent.loop",
 }
 
@@ -77,6 +81,7 @@ __all__ = [
     "Analyzer",
     "BaseConnector",
     "Chunking",
+    "CitedSource",
     "DatabaseConnector",
     "DatabaseSchemaConnector",
     "DualIndexer",
@@ -101,6 +106,8 @@ __all__ = [
     "SearchTool",
     "SourceDocument",
     "ToolRule",
+    "check_citations",
+    "model_judge",
     "run_agent",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -116,6 +117,12 @@ class Explanation:
     steps: tuple[str, ...] = ()
 
 
+def short_reference(doc_id: str, chunk_id: int) -> str:
+    """A name of a chunk in seven characters, "c" and six hexadecimal digits: the same in every answer."""
+    address = f"{doc_id}#{chunk_id}".encode("utf-8", "surrogatepass")
+    return f"c{hashlib.blake2b(address, digest_size=3).hexdigest()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Another place where what a hit says stands nearly word for word."""
@@ -171,6 +178,11 @@ class Hit:
     def reference(self) -> str:
         """A name of the hit as one string: the document's id when it is the whole document, else "doc_id#chunk_id"."""
         return self.doc_id if self.whole else f"{self.doc_id}#{self.chunk_id}"
+
+    @property
+    def short(self) -> str:
+        """A name of seven characters, to be cited by; see `short_reference`."""
+        return short_reference(self.doc_id, self.chunk_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +291,11 @@ class Passage:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     locator: Mapping[str, Any] = field(default_factory=dict)
     agent_id: str | None = None
+
+    @property
+    def short(self) -> str:
+        """A name of seven characters, to be cited by; that of the hit it was found by."""
+        return short_reference(self.doc_id, self.chunk_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ _NEAR = 500  # characters around what is read that tell whether it reads like in
 _WORDS: Mapping[Language, Mapping[str, str]] = {
     "en": {
         "found": "{n} passage(s) for {query}, best first. Snippets only: call {read} with doc_id and chunk_id for the "
-        "full text before you rely on one.",
+        "full text before you rely on one, and cite what you use by its ref, like [c41f0aa].",
         "unsure": "Nothing convincing was found for {query} in {about}. These {n} passage(s) are only the nearest "
         "there are, and hardly answer it: do not rely on one unless its full text ({read}) says so. {advice}",
         "left_out": "{n} more left out for length: ask for fewer, or more precisely.",
@@ -33,7 +33,8 @@ _WORDS: Mapping[Language, Mapping[str, str]] = {
         "there.",
         "blank": "The query is empty, nothing was searched. Give a question or exact words.",
         "degraded": "Note: this search was incomplete ({notes}).",
-        "passage": "doc_id={doc_id} chunk_id={chunk_id} ({where}), chunks {first}-{last} of 0-{final}{source}:",
+        "passage": "doc_id={doc_id} chunk_id={chunk_id} ref={ref} ({where}), chunks {first}-{last} of 0-{final}"
+        "{source}:",
         "cut": "[cut: characters {start}-{end} of {total}; call {read} again with offset={end} for the rest]",
         "past_end": "offset {offset} lies behind the end: this passage has {total} characters.",
         "failed": "{name} failed: {error}",
@@ -42,7 +43,7 @@ _WORDS: Mapping[Language, Mapping[str, str]] = {
     },
     "zh": {
         "found": "找到 {n} 段与{query}有关的内容，最相关的在前。以下只是摘录；"
-        "引用之前，请用 {read} 传入 doc_id 和 chunk_id 阅读全文。",
+        "引用之前，请用 {read} 传入 doc_id 和 chunk_id 阅读全文；引用时写出它的 ref，如 [c41f0aa]。",
         "unsure": "在{about}中没有找到与{query}有关的可信内容。以下 {n} 段只是最接近的，很可能不能回答问题："
         "除非用 {read} 读到的全文确实如此，否则不要引用。{advice}",
         "left_out": "另有 {n} 段因长度未列出：请减少数量或缩小问题。",
@@ -52,7 +53,8 @@ _WORDS: Mapping[Language, Mapping[str, str]] = {
         "other_words": "可以换用别的词、同义词、更短的说法或另一种语言再试；否则请说明资料中没有。",
         "blank": "查询为空，没有执行检索。请给出一个问题或确切的词。",
         "degraded": "注意：这次检索不完整（{notes}）。",
-        "passage": "doc_id={doc_id} chunk_id={chunk_id}（{where}），第 {first}-{last} 段（全文 0-{final}）{source}：",
+        "passage": "doc_id={doc_id} chunk_id={chunk_id} ref={ref}（{where}），第 {first}-{last} 段"
+        "（全文 0-{final}）{source}：",
         "cut": "[已截断：第 {start}-{end} 个字符，共 {total} 个；继续阅读请再次调用 {read} 并传入 offset={end}]",
         "past_end": "offset {offset} 超过了末尾：这一段共有 {total} 个字符。",
         "failed": "{name} 未能完成：{error}",
@@ -125,6 +127,7 @@ class Replies:
         head = self._words["passage"].format(
             doc_id=_escaped(passage.doc_id),
             chunk_id=passage.chunk_id,
+            ref=passage.short,
             where=self._safety.name(place(passage.locator)) or "-",
             first=passage.first_chunk,
             last=passage.last_chunk,
@@ -155,6 +158,7 @@ def hit_record(hit: Hit) -> dict[str, Any]:
     return {
         "doc_id": hit.doc_id,
         "chunk_id": hit.chunk_id,
+        "reference": hit.short,
         "score": float(hit.score),
         "confidence": float(hit.confidence),
         "source": json_safe(_source(hit.metadata, hit.doc_id) or hit.doc_id),
@@ -176,6 +180,7 @@ def passage_record(passage: Passage) -> dict[str, Any]:
     return {
         "doc_id": passage.doc_id,
         "chunk_id": passage.chunk_id,
+        "reference": passage.short,
         "text": passage.text,
         "start": passage.start,
         "end": passage.end,
@@ -208,7 +213,12 @@ def _snippet(hit: Hit, fence: Fence, size: int) -> str:
 
 def _coordinates(hit: Hit, safety: PassageSafety) -> str:
     source = _source(hit.metadata, hit.doc_id)
-    parts = [f"doc_id={_escaped(hit.doc_id)}", f"chunk_id={hit.chunk_id}", f"score={hit.score:.2f}"]
+    parts = [
+        f"doc_id={_escaped(hit.doc_id)}",
+        f"chunk_id={hit.chunk_id}",
+        f"score={hit.score:.2f}",
+        f"ref={hit.short}",
+    ]
     parts.append(f"source={_escaped(hit.doc_id) if source is None else _json(safety.name(source))}")
     if hit.also_in:  # who cites must know that it stands in several documents
         parts.append(f"also_in={_escaped([source.doc_id for source in hit.also_in[:_MOST_SOURCES]])}")

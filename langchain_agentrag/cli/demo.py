@@ -94,7 +94,7 @@ def _scene_view(number: int, scene: story.Scene) -> RenderableType:
 
 def _step_view(call: str, answer: str) -> RenderableType:
     """One step of an agent: what it called, and the beginning of what came back."""
-    if call in {"question", "answer"}:
+    if call in {"question", "answer", "citations"}:
         return Padding(Text.assemble((f"{call}: ", "cyan"), (answer, "bold")), (0, 0, 0, 2))
     lines = [line for line in answer.splitlines()[1:] if line.strip()]
     shown = " ".join(line.strip() for line in lines)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from langchain_agentrag.llama_index.citing import Citation, citations
+    from langchain_agentrag.llama_index.citing import Citation, check_response, citations
     from langchain_agentrag.llama_index.embedding import StoreEmbedding
     from langchain_agentrag.llama_index.filters import parse_filters
     from langchain_agentrag.llama_index.guard import guarded_tool
@@ -35,6 +35,7 @@ _HOMES = {
     "RecordingMemory": "recorder",
     "StoreEmbedding": "embedding",
     "as_query_engine_tool": "tool",
+    "check_response": "citing",
     "chinese_sentence_splitter": "splitter",
     "citations": "citing",
     "guarded_tool": "guard",
@@ -51,6 +52,7 @@ __all__ = [
     "RecordingMemory",
     "StoreEmbedding",
     "as_query_engine_tool",
+    "check_response",
     "chinese_sentence_splitter",
     "citations",
     "guarded_tool",

@@ -1,4 +1,4 @@
-"""Which passages an answer cites, with the exact span of each in its document."""
+"""Which passages an answer cites, with the exact span of each in its document, and whether they say so."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
+from langchain_agentrag.agent.citations import CitationReport, CitedSource, Judge, check_citations
 from langchain_agentrag.agent.untrusted import PassageSafety
 from langchain_agentrag.llama_index.nodes import EXPLANATION
 
@@ -55,6 +56,25 @@ def citations(response: RESPONSE_TYPE, answer: str | None = None) -> list[Citati
     named = {int(number) for mark in _MARK.findall(text) for number in re.findall(r"\d+", mark)}
     numbers = sorted(number for number in named if 1 <= number <= len(sources))
     return [_citation(number, sources[number - 1]) for number in numbers or range(1, len(sources) + 1)]
+
+
+def check_response(
+    response: RESPONSE_TYPE, answer: str | None = None, *, judge: Judge | None = None
+) -> CitationReport:
+    """What the references [1], [2, 3] … of an answer are worth; see `langchain_agentrag.check_citations`.
+
+    Args:
+        response: What a query engine answered.
+        answer: The text, where the response was a stream that has been consumed.
+        judge: Asked about what rules leave open: a function passage, statement → verdict, such as `model_judge(llm)`.
+    """
+    text = answer if answer is not None else str(getattr(response, "response", None) or "")
+    cited = (_citation(number, found) for number, found in enumerate(response.source_nodes, start=1))
+    sources = [
+        CitedSource((str(one.number), one.node_id), one.doc_id, one.chunk_id, one.start, one.end, one.text)
+        for one in cited
+    ]
+    return check_citations(text, sources, judge=judge)
 
 
 def numbered(

@@ -16,6 +16,7 @@ PROMISED = [
     "Analyzer",
     "BaseConnector",
     "Chunking",
+    "CitedSource",
     "DatabaseConnector",
     "DatabaseSchemaConnector",
     "DualIndexer",
@@ -40,6 +41,8 @@ PROMISED = [
     "SearchTool",
     "SourceDocument",
     "ToolRule",
+    "check_citations",
+    "model_judge",
     "run_agent",
 ]
 

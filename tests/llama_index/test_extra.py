@@ -19,6 +19,7 @@ NAMES = [
     "RecordingMemory",
     "StoreEmbedding",
     "as_query_engine_tool",
+    "check_response",
     "chinese_sentence_splitter",
     "citations",
     "guarded_tool",

@@ -35,6 +35,7 @@ from langchain_agentrag.llama_index import (
     HybridRetriever,
     HybridVectorStore,
     as_query_engine_tool,
+    check_response,
     citations,
 )
 from langchain_agentrag.llama_index.query_engine import NOTHING_FOUND
@@ -246,6 +247,15 @@ class TestCitations:
     def test_numbers_in_the_answer_choose(self, retriever, answer, numbers):
         response = AgentQueryEngine.from_args(retriever, saying(answer)).query(QUESTION)
         assert [one.number for one in citations(response)] == numbers
+
+    def test_what_an_answer_cites_is_checked(self, retriever):
+        best = retriever.retrieve(QUESTION)[0].text
+        sentence = next(line for line in best.splitlines() if "E1107" in line)
+        answer = f"{sentence.rstrip('。')} [1]。{sentence.rstrip('。').replace('E1107', 'E1170')} [1]。手册还有别的章节内容 [9]。"
+        report = check_response(AgentQueryEngine.from_args(retriever, saying(answer)).query(QUESTION))
+        assert [one.support for one in report.statements] == ["supported", "unsupported", "unknown"]
+        assert report.statements[2].references == {"9": "missing"}
+        assert report.sources[0].start is not None
 
     def test_a_consumed_stream_is_cited_by_its_text(self, retriever):
         engine = AgentQueryEngine.from_args(retriever, saying("见 [2]"), streaming=True)

@@ -1,0 +1,77 @@
+"""How far the rules of the citation checker can be relied on, on the passages of collections.
+
+    python benchmarks/citations.py DATA
+
+Sentences of a passage are checked against it: as they are (to be supported), with a number changed (unsupported), with
+a negation put in (contradicted), and against another passage (not supported).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from langchain_agentrag.agent.support import judge_by_rules
+from langchain_agentrag.boundaries import sentence_ends
+
+PASSAGES = 300
+LEAST, MOST = 12, 200
+
+
+def sentences(text: str) -> list[str]:
+    ends = [0, *sentence_ends(text, 0, len(text))]
+    pieces = [text[a:b].strip() for a, b in pairwise(ends)]
+    return [piece for piece in pieces if LEAST <= len(piece) <= MOST and "\n" not in piece]
+
+
+def other_number(sentence: str) -> str | None:
+    found = re.search(r"(?<![\w.,])[1-9]\d*(?![\w.,])", sentence, re.A)
+    return (
+        None if found is None else f"{sentence[: found.start()]}{int(found[0]) + 7}{sentence[found.end() :]}"
+    )
+
+
+def negated(sentence: str) -> str | None:
+    verb = r"(?<=[\u4e00-\u9fff])(?=是由|是在|属于|位于)|\b(?:is|was|are|were)\b(?! not)"
+    changed, count = re.subn(verb, lambda found: f"{found[0]} not" if found[0] else "不", sentence, count=1)
+    return changed if count and not re.search(r"[不没未无非]|\b(?:not|no|never)\b|n't", sentence) else None
+
+
+def main() -> None:
+    changes: dict[str, Callable[[str], str | None]] = {
+        "as it is": lambda sentence: sentence, "other number": other_number, "negated": negated,
+    }  # fmt: skip
+    print(
+        f"{'collection':24}{'kind':14}{'n':>6}{'supported':>11}{'unsupported':>13}{'contradicted':>14}{'unknown':>9}"
+    )
+    for corpus in sorted(Path(sys.argv[1]).glob("*/corpus.jsonl")):
+        with corpus.open(encoding="utf-8") as lines:
+            texts = [json.loads(line).get("text") or "" for line in lines]
+        chosen = random.Random(7).sample(texts, min(PASSAGES, len(texts)))
+        for kind in (*changes, "other passage"):
+            counts: Counter[str] = Counter()
+            for place, text in enumerate(chosen):
+                for sentence in sentences(text)[:3]:
+                    changed = changes.get(kind, changes["as it is"])(sentence)
+                    passage = chosen[place - 1] if kind == "other passage" else text
+                    if changed is not None and (kind != "other passage" or sentence not in passage):
+                        counts[judge_by_rules(changed, passage)[0]] += 1
+            total = sum(counts.values())
+            if total:
+                rates = [
+                    f"{counts[name] / total:.3f}"
+                    for name in ("supported", "unsupported", "contradicted", "unknown")
+                ]
+                print(
+                    f"{corpus.parent.name:24}{kind:14}{total:>6}{rates[0]:>11}{rates[1]:>13}{rates[2]:>14}{rates[3]:>9}"
+                )
+
+
+if __name__ == "__main__":
+    main()
