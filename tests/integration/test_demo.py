@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -70,12 +71,13 @@ class TestWithTheModel:
 
     def test_the_agent_searches_reads_and_cites_twice(self, scenes: dict[str, story.Scene]):
         calls = [call.partition("(")[0] for call, _ in scenes["An agent at work"].steps]
-        assert calls == ["question", "search", "read", "search", "read", "answer"]
+        assert calls == ["question", "search", "read", "search", "read", "answer", "citations"]
         answers = [answer for _, answer in scenes["An agent at work"].steps]
         assert "八毫米的快插接头" in answers[2]
         assert "cabinet B2" in answers[4]
-        assert "交接班记录.txt]" in answers[5]
-        assert "spare_parts.csv]" in answers[5]
+        shown = [re.search(r"ref=(c[0-9a-f]{6})", answer)[1] for answer in (answers[2], answers[4])]
+        assert [f"[{ref}]" in answers[5] for ref in shown] == [True, True]
+        assert answers[6].startswith("2 statements, 2 cited")
 
     def test_a_second_run_does_nothing(self, scenes: dict[str, story.Scene]):
         report = scenes["Running again"].report
