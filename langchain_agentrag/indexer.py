@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from langchain_agentrag.analysis import Analyzer
+from langchain_agentrag.answers import Answers
 from langchain_agentrag.chunking import Chunking
 from langchain_agentrag.derived import Derived
 from langchain_agentrag.embedding import Embedder
@@ -30,7 +30,7 @@ from langchain_agentrag.moments import check_span, later
 from langchain_agentrag.options import check_options
 from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 from langchain_agentrag.scope import Scope, check_agent_id
-from langchain_agentrag.search.context import understand
+from langchain_agentrag.search.cache import Results
 from langchain_agentrag.search.passages import read_documents, read_passage
 from langchain_agentrag.search.request import SearchOptions, SearchRequest, check_request
 from langchain_agentrag.search.searcher import Searcher
@@ -60,6 +60,8 @@ class DualIndexer(Derived):
         lock_timeout: Seconds a write waits for another process.
         embed_timeout: Seconds a query may take to embed before the search goes on without the vector leg.
         clock: What time it is, for what expires and for `recency`; the system's clock by default.
+        query_cache: Queries of each agent whose vectors are kept in memory; 0 for none.
+        result_cache: Seconds an equal search of the same agent may be answered from memory while nothing was written.
 
     Raises:
         NotAStoreError: the folder holds something else.
@@ -79,20 +81,23 @@ class DualIndexer(Derived):
         lock_timeout: float = 30.0,
         embed_timeout: float | None = None,
         clock: Callable[[], datetime] | None = None,
+        query_cache: int = 256,
+        result_cache: float = 0.0,
     ) -> None:
-        check_options(exact_limit, chroma, lock_timeout, embed_timeout)
+        check_options(exact_limit, chroma, lock_timeout, embed_timeout, query_cache, result_cache)
         self._chunking = chunking or Chunking()
         self._store = Store(
             Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock
         )
         try:
             self._analyzer = hold_analyzer(self._store, analyzer, reanalyze=reanalyze)
-            self._model = Model(self._store, embeddings, embed_timeout)
+            self._model = Model(self._store, embeddings, embed_timeout, query_cache)
         except BaseException:
             self._store.close()
             raise
-        self._searcher = Searcher(self._store, self._analyzer)
-        self.shown = self._searcher.shown  # what was lately given to whom, for recorders to know it again
+        searcher = Searcher(self._store, self._analyzer)
+        self._answers = Answers(searcher, self._model, Results(result_cache))
+        self.shown = searcher.shown  # what was lately given to whom, for recorders to know it again
 
     @classmethod
     def from_chroma(
@@ -265,7 +270,7 @@ class DualIndexer(Derived):
         if owner is None:
             raise ScopeError("forget_agent() needs the id of an agent: delete() removes shared documents.")
         forget_records(self._store.catalog, owner)
-        self._searcher.shown.forget(owner)
+        self._answers.forget(owner)
         return SyncReport(deleted=self._store.forget(owner).deleted)
 
     def ledger(self, namespace: str, *, agent_id: str | None = None) -> Ledger:
@@ -305,21 +310,16 @@ class DualIndexer(Derived):
             FilterError: the filter cannot be parsed.
             RetrievalError: no leg could answer.
         """
-        request = check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
-        if not self._worth_asking(request):
-            return Hits(query=request.query, mode=request.mode)
-        return self._searcher.search(self._model.with_vector(understand(request)))
+        return self._answers.search(self._request(query, k, agent_id, options))
 
     async def asearch(
         self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
     ) -> Hits:
         """`search` without blocking the event loop: the model's own async method, the engine in a worker thread."""
-        request = check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
-        if not await asyncio.to_thread(self._worth_asking, request):
-            return Hits(query=request.query, mode=request.mode)
-        if request.history:
-            request = await asyncio.to_thread(understand, request)
-        return await asyncio.to_thread(self._searcher.search, await self._model.awith_vector(request))
+        return await self._answers.asearch(self._request(query, k, agent_id, options))
+
+    def _request(self, query: str, k: int, agent_id: str | None, options: SearchOptions) -> SearchRequest:
+        return check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
 
     def read(
         self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0, agent_id: str | None = None
@@ -339,7 +339,7 @@ class DualIndexer(Derived):
         self._store.check_open()
         scope = Scope(check_agent_id(agent_id))
         passage = read_passage(self._store, scope, doc_id, chunk_id, before, after)
-        self._searcher.shown.note(scope.agent_id, [passage.text])
+        self.shown.note(scope.agent_id, [passage.text])
         return passage
 
     def get(
@@ -358,11 +358,6 @@ class DualIndexer(Derived):
         self._store.check_open()
         condition = deletion.selection(self._store.now(), filter, after=after, before=before)
         return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids, condition)
-
-    def _worth_asking(self, request: SearchRequest) -> bool:
-        """Whether the query says something and there is something to find: if not, the model is not bothered."""
-        self._store.check_open()
-        return not request.is_blank and self._searcher.has_chunks(request.scope)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 

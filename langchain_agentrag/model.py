@@ -20,6 +20,7 @@ from langchain_agentrag.errors import (
 from langchain_agentrag.index.promises import release_model
 from langchain_agentrag.index.protocol import Vectors
 from langchain_agentrag.index.store import Store
+from langchain_agentrag.search.cache import QueryVectors
 from langchain_agentrag.search.deadline import within
 from langchain_agentrag.search.request import SearchRequest
 
@@ -33,14 +34,22 @@ class Model:
         store: The store.
         spec: What the caller gave as `embeddings`; None means what the store was built with.
         timeout: Seconds a query may take to embed, or None.
+        remembered: Queries per agent whose vectors are kept in memory.
 
     Raises:
         StoreMismatchError: the store was built with another model.
     """
 
-    def __init__(self, store: Store, spec: Any, timeout: float | None) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        store: Store,
+        spec: Any,  # noqa: ANN401
+        timeout: float | None,
+        remembered: int = 0,
+    ) -> None:
         self._store, self._spec, self._timeout = store, spec, timeout
         self._guard = threading.RLock()
+        self._vectors = QueryVectors(remembered)
         self._embedder: Embedder | None = None
         self._background: Background | None = None
         if spec is not None and store.catalog.manifest().get("embedding"):
@@ -64,13 +73,15 @@ class Model:
         if request.vector is not None:
             return self._given(request, request.vector)
         try:
-            return self._filled(request, self._embed(request.searched))
+            known = self._vectors.get(request.scope.agent_id, request.searched)
+            return self._filled(request, known) if known is not None else self._embedded(request)
         except EmbeddingError as error:
             return self._without(request, error)
 
     async def awith_vector(self, request: SearchRequest) -> SearchRequest:
         """`with_vector` through the model's own async method."""
-        if not request.asks_vectors or request.vector is not None:
+        known = self._vectors.get(request.scope.agent_id, request.searched)
+        if not request.asks_vectors or request.vector is not None or known is not None:
             return await asyncio.to_thread(self.with_vector, request)
         try:
             model = await asyncio.to_thread(lambda: self.embedder)
@@ -79,11 +90,19 @@ class Model:
         try:
             async with asyncio.timeout(self._timeout):
                 vector = await model.aembed_query(request.searched)
-            return await asyncio.to_thread(self._filled, request, vector)
+            return await asyncio.to_thread(self._remembered, request, vector)
         except TimeoutError:
             return self._without(request, EmbeddingError(f"timeout after {self._timeout:g} s"))
         except EmbeddingError as error:
             return self._without(request, error)
+
+    def _embedded(self, request: SearchRequest) -> SearchRequest:
+        return self._remembered(request, self._embed(request.searched))
+
+    def _remembered(self, request: SearchRequest, vector: Vectors) -> SearchRequest:
+        filled = self._filled(request, vector)  # a vector that does not fit is not kept
+        self._vectors.put(request.scope.agent_id, request.searched, vector)
+        return filled
 
     def _embed(self, query: str) -> Vectors:
         model = self.embedder
@@ -101,6 +120,10 @@ class Model:
             )
         background = self.background()
         return replace(request, vector=vector, background=background.mean, lowest=background.lowest)
+
+    def forget(self, agent_id: str) -> None:
+        """Forget what an agent has asked."""
+        self._vectors.forget(agent_id)
 
     def _given(self, request: SearchRequest, vector: Vectors) -> SearchRequest:
         try:

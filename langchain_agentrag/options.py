@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import get_args
 
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.index.store import ChromaPolicy
 
 
-def check_options(exact_limit: object, chroma: object, lock_timeout: object, embed_timeout: object) -> None:
+def check_options(
+    exact_limit: object,
+    chroma: object,
+    lock_timeout: object,
+    embed_timeout: object,
+    query_cache: object = 0,
+    result_cache: object = 0.0,
+) -> None:
     """Refuse options that make no sense, before a folder is made.
 
     Raises:
@@ -24,3 +32,8 @@ def check_options(exact_limit: object, chroma: object, lock_timeout: object, emb
         raise UsageError(
             f"embed_timeout={embed_timeout!r}: give seconds above 0, or None to wait for the model."
         )
+    if isinstance(query_cache, bool) or not isinstance(query_cache, int) or query_cache < 0:
+        raise UsageError(f"query_cache={query_cache!r}: give a number of queries, 0 for none.")
+    seconds = isinstance(result_cache, int | float) and not isinstance(result_cache, bool)
+    if not seconds or not 0 <= result_cache < math.inf:  # type: ignore[operator]
+        raise UsageError(f"result_cache={result_cache!r}: give seconds, 0 for none.")

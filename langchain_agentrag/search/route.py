@@ -19,8 +19,9 @@ DIALOGUE, TOOL_CALL, ROW, SCHEMA = "dialogue", "tool_call", "row", "schema"
 KNOWN_TYPES = (DIALOGUE, TOOL_CALL, ROW, SCHEMA, "file", "item")
 """Values of the metadata key `type` that this package writes."""
 
-WORD_WEIGHTS = (0.3, 0.7)
-"""Share of (vector, keyword) for a question that names something exactly."""
+WORD_WEIGHTS = (0.5, 0.5)
+"""Share of (vector, keyword) for a question that names something exactly; more for words loses on long questions
+(`python -m benchmarks.router.weights`)."""
 
 
 @dataclass(frozen=True, slots=True)

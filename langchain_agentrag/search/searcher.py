@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -68,9 +68,15 @@ class Searcher:
         self._store, self._analyzer = store, analyzer
         self.shown = Shown()
 
-    def has_chunks(self, scope: Scope) -> bool:
-        """Whether there is anything to search in a scope."""
-        return bool(self._partitions(scope))
+    def worth_asking(self, request: SearchRequest) -> bool:
+        """Whether the query says something and there is something to find."""
+        self._store.check_open()
+        return not request.is_blank and bool(self._partitions(request.scope))
+
+    def stamp(self, scope: Scope) -> Hashable:
+        """What a scope holds at this moment; another one after any commit that touches it or when something expires."""
+        parts = self._partitions(scope)
+        return tuple((part.partition.id, part.partition.generation, repr(part.condition)) for part in parts)
 
     def search(self, request: SearchRequest) -> Hits:
         """The best k chunks in scope, best first; ties by cosine, then in document order.

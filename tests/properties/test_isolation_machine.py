@@ -101,7 +101,7 @@ class Agents(RuleBasedStateMachine):
     )
     def open(self, agents: list[str], first: list[str]) -> None:
         self.agents, self.turn = agents, 0
-        self.world = World(**self.options)
+        self.world = World(result_cache=600, **self.options)
         for place, agent in enumerate([None, *agents]):
             mine = [first[place], first[0], first[-1]][: 2 + (agent is None)]
             self.world.put(agent, [SourceDocument(DOC_IDS[i], text, {"n": i}) for i, text in enumerate(mine)])

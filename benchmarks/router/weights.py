@@ -1,0 +1,72 @@
+"""What a fixed share of words does to the questions that the router calls exact; nDCG@10 by share.
+
+    python -m benchmarks.router.weights DATA… [--embeddings local]
+
+DATA are folders with corpus.jsonl, queries.jsonl and qrels.tsv. Of a large corpus some 400 texts are taken beside those
+that are relevant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from langchain_agentrag import DualIndexer, QueryUnderstandingRouter, SourceDocument
+
+SHARES = (None, (0.5, 0.5), (0.3, 0.7), (0.2, 0.8))
+TAKEN = 400
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def gain(found: list[str], relevant: dict[str, int]) -> float:
+    got = sum(
+        (2 ** relevant.get(doc_id, 0) - 1) / math.log2(place + 2) for place, doc_id in enumerate(found[:10])
+    )
+    best = sorted(relevant.values(), reverse=True)[:10]
+    return got / sum((2**grade - 1) / math.log2(place + 2) for place, grade in enumerate(best))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", nargs="+", type=Path)
+    parser.add_argument("--embeddings", default="local")
+    options = parser.parse_args()
+    router = QueryUnderstandingRouter()
+    for folder in options.data:
+        qrels: dict[str, dict[str, int]] = {}
+        for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+            query, document, grade = line.split("\t")
+            qrels.setdefault(query, {})[document] = int(grade)
+        asked = [
+            q
+            for q in lines(folder / "queries.jsonl")
+            if q["_id"] in qrels and router.route(q["text"]).weights
+        ]
+        needed = {document for query in asked for document in qrels[query["_id"]]}
+        corpus = lines(folder / "corpus.jsonl")
+        step = max(1, len(corpus) // TAKEN)
+        taken = [text for place, text in enumerate(corpus) if text["_id"] in needed or place % step == 0]
+        documents = [SourceDocument(d["_id"], f"{d.get('title') or ''}\n{d['text']}".strip()) for d in taken]
+        with tempfile.TemporaryDirectory() as store, DualIndexer(store, options.embeddings) as indexer:
+            indexer.index_documents(documents)
+            for share in SHARES:
+                gains = []
+                for query in asked:
+                    hits = indexer.search(query["text"], 20, weights=share)
+                    gains.append(gain(list(dict.fromkeys(hit.doc_id for hit in hits)), qrels[query["_id"]]))
+                print(
+                    f"{folder.name}: {share or 'adaptive'} {sum(gains) / len(gains):.3f} of {len(asked)} questions"
+                )
+
+
+if __name__ == "__main__":
+    main()
