@@ -13,6 +13,7 @@ from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from langchain_agentrag.llama_index.citing import Citation, check_response, citations
+    from langchain_agentrag.llama_index.budget import budgeted_tools
     from langchain_agentrag.llama_index.embedding import StoreEmbedding
     from langchain_agentrag.llama_index.filters import parse_filters
     from langchain_agentrag.llama_index.guard import guarded_tool
@@ -36,6 +37,7 @@ _HOMES = {
     "StoreEmbedding": "embedding",
     "as_query_engine_tool": "tool",
     "check_response": "citing",
+    "budgeted_tools": "budget",
     "chinese_sentence_splitter": "splitter",
     "citations": "citing",
     "guarded_tool": "guard",
@@ -53,6 +55,7 @@ __all__ = [
     "StoreEmbedding",
     "as_query_engine_tool",
     "check_response",
+    "budgeted_tools",
     "chinese_sentence_splitter",
     "citations",
     "guarded_tool",
