@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from langchain_agentrag.llama_index.citing import Citation, check_response, citations
     from langchain_agentrag.llama_index.budget import budgeted_tools
+    from langchain_agentrag.llama_index.citing import Citation, check_response, citations
     from langchain_agentrag.llama_index.embedding import StoreEmbedding
     from langchain_agentrag.llama_index.filters import parse_filters
     from langchain_agentrag.llama_index.guard import guarded_tool
@@ -54,8 +54,8 @@ __all__ = [
     "RecordingMemory",
     "StoreEmbedding",
     "as_query_engine_tool",
-    "check_response",
     "budgeted_tools",
+    "check_response",
     "chinese_sentence_splitter",
     "citations",
     "guarded_tool",
