@@ -19,6 +19,7 @@ NAMES = [
     "RecordingMemory",
     "StoreEmbedding",
     "as_query_engine_tool",
+    "budgeted_tools",
     "check_response",
     "chinese_sentence_splitter",
     "citations",
