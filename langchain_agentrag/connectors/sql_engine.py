@@ -32,7 +32,7 @@ _READS: Final = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 )
 
-_TIMES: Final = ("date", "time", "timetz", "timestamp", "timestamptz")
+_ADAPTED: Final = ("date", "time", "timetz", "timestamp", "timestamptz", "bpchar")
 _FORBIDDING: Final = ("permission", "command denied", "not authorized", "read-only", "read only", "readonly")
 _MISSPELT: Final = (
     "syntax",
@@ -194,36 +194,38 @@ def _begin_postgresql(connection: Connection, timeout: float | None) -> Any:  # 
     if timeout is not None:
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(timeout * 1000)}")
     driver: Any = connection.connection.driver_connection
-    return _keep_times(driver) if connection.dialect.driver == "psycopg" else None
+    return _adapt(driver) if connection.dialect.driver == "psycopg" else None
 
 
-def _keep_times(driver: Any) -> Callable[[], None]:  # noqa: ANN401  (a connection of psycopg)
+def _adapt(driver: Any) -> Callable[[], None]:  # noqa: ANN401  (a connection of psycopg)
     """Have times that Python cannot hold given as text: "infinity", years before Christ, "24:00:00".
 
-    psycopg raises for them, which would end the whole reading for one row.
+    psycopg raises for them, which would end the whole reading for one row. And CHAR(n) without the blanks that fill it
+    up, as MySQL gives it: they are no part of a key or of an agent's id.
     """
     from psycopg import DataError
     from psycopg.adapt import Loader
     from psycopg.pq import Format
 
-    def lenient(strict: Any) -> type[Loader]:  # noqa: ANN401  (a class of loaders)
-        class Lenient(Loader):
+    def adapted(strict: Any) -> type[Loader]:  # noqa: ANN401  (a class of loaders)
+        class Adapted(Loader):
             def __init__(self, oid: int, context: Any = None) -> None:  # noqa: ANN401
                 super().__init__(oid, context)
                 self._load = strict(oid, context).load
 
             def load(self, data: Any) -> Any:  # noqa: ANN401
                 try:
-                    return self._load(data)
+                    loaded = self._load(data)
                 except DataError:
                     return bytes(data).decode()
+                return loaded.rstrip(" ") if isinstance(loaded, str) else loaded
 
-        return Lenient
+        return Adapted
 
     known = driver.adapters
-    replaced = {kind: known.get_loader(known.types[kind].oid, Format.TEXT) for kind in _TIMES}
+    replaced = {kind: known.get_loader(known.types[kind].oid, Format.TEXT) for kind in _ADAPTED}
     for kind, loader in replaced.items():
-        known.register_loader(kind, lenient(loader))
+        known.register_loader(kind, adapted(loader))
 
     def end() -> None:
         for kind, loader in replaced.items():

@@ -149,3 +149,18 @@ def test_a_text_that_cannot_be_made_says_whose_it_is_and_keeps_the_row(fresh, in
 def test_a_query_is_named_by_the_table_it_reads_first(query, table):
     connector = DatabaseConnector("duckdb:///none.db", query=query, key="id")
     assert connector.connector_id.endswith(f"?query={table}")
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb", "duckdb", "sqlite"])
+def test_what_fills_up_a_column_of_one_length_is_no_part_of_a_key_or_an_agent(fresh, indexer, kind):
+    engine = fresh(kind)
+    run(
+        engine,
+        "CREATE TABLE t (code CHAR(6) PRIMARY KEY, who CHAR(10), note VARCHAR(20))",
+        "INSERT INTO t VALUES ('甲1', 'lina', 'kept  '), ('B', 'otto', 'x')",
+    )
+    for name, settings in (("t", {"table": "t"}), ("q", {"query": "SELECT * FROM t", "key": "code"})):
+        assert indexer.sync(DatabaseConnector(engine, agent_column="who", name=name, **settings)).added == 2
+        found = indexer.read(f"{name}:甲1", agent_id="lina")
+        assert (found.metadata["code"], found.metadata["note"]) == ("甲1", "kept  ")
+        assert indexer.read(f"{name}:B", agent_id="otto").text.endswith("note: x")
