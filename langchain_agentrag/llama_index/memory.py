@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Self
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
@@ -197,11 +197,19 @@ def _said_at(message: ChatMessage) -> datetime | None:
     """When a message says it was said, in the zone it names, UTC without one."""
     said = message.additional_kwargs
     for given in (said[key] for key in TIME_KEYS if key in said):
-        if isinstance(given, datetime) and given.tzinfo is not None:
-            return given
         if (found := moment(given)) is not None:
-            return found
+            return found.astimezone(_zone(given))
     return None
+
+
+def _zone(given: object) -> tzinfo:
+    """The zone a time is written in: what is recalled shows the hour that people saw on the clock."""
+    if isinstance(given, str):
+        try:
+            given = datetime.fromisoformat(given.strip())
+        except ValueError:
+            return UTC
+    return (given.tzinfo if isinstance(given, datetime) else None) or UTC
 
 
 def _moment(hit: Hit) -> datetime:

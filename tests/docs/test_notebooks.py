@@ -91,8 +91,8 @@ CLAIMS = {
         "lina sees lina's note: True",
         "otto sees lina's note: False",
         "nobody sees lina's note: False",
-        "shift-1 [2026-03-02 09:00 user]",
-        "shift-2 [2026-03-09 09:00 user]",
+        "[2026-03-02 09:00 user] 三号泵上周漏油",
+        "[2026-03-09 09:00 user] 三号泵今天有异响",
         "→ search E1102 处理方法",
     ),
 }

@@ -67,6 +67,21 @@ def test_the_recollection_says_when_and_who_oldest_first(block):
     ]
 
 
+@pytest.mark.parametrize(
+    ("time", "shown"),
+    [
+        ("2026-03-02T09:00:00+08:00", "2026-03-02 09:00"),
+        (dt.datetime(2026, 3, 2, 9, tzinfo=dt.timezone(dt.timedelta(hours=-5))), "2026-03-02 09:00"),
+        ("2026-03-02T09:00:00Z", "2026-03-02 09:00"),
+        ("2026-03-02 09:00", "2026-03-02 09:00"),
+        (1_772_442_000, "2026-03-02 09:00"),
+    ],
+)
+def test_what_is_recalled_shows_the_hour_that_was_on_the_clock(block, time, shown):
+    put(block, [said("三号泵 pump three 漏油", time=time)])
+    assert f"[{shown} user]" in asyncio.run(block.aget([said("三号泵 漏油")], session_id="s1"))
+
+
 def test_messages_of_one_flush_keep_their_order(block):
     put(block, [said(f"步骤 {n} 检查滤网") for n in range(4)])
     assert [line[-8:] for line in ask(block, "滤网 步骤").splitlines()] == [
