@@ -1,17 +1,20 @@
 """How often a question is routed as expected, by rules alone.
 
-    python -m benchmarks.router [--wrong]
+    python -m benchmarks.router [--wrong] [--false DATA…]
 
 `first.tsv` was there when the rules were written. `second.tsv` was written after them, and by it they were judged
 once; the figure of that first look is kept in ARCHITECTURE.md. A question counts when search type, types and sources,
 both ends of the stretch of time and the weight of its words are all as expected. It is Wednesday 18 March 2026,
-10:00 in Shanghai.
+10:00 in Shanghai. `--false` counts into how many ordinary questions (queries.jsonl of the folders) something is read
+that they do not ask for.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -77,12 +80,30 @@ def wrong(half: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+def read_into(folder: Path) -> Counter[str]:
+    """What is read into the questions of a collection, none of which is about an agent's past, a database or a time."""
+    by, counts = QueryUnderstandingRouter(), Counter[str]()
+    for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines():
+        route = by.route(json.loads(line)["text"], now=NOW)
+        counts["questions"] += 1
+        counts["past or database"] += bool(route.types)
+        counts["one leg only"] += route.search_type in {"keyword", "vector"}
+        dated = bool(route.after or route.before)
+        counts["a time relative to now"] += dated and not route.soft
+        counts["a date on trial"] += dated and route.soft
+        counts["more weight of words"] += route.weights is not None
+    return counts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--wrong", action="store_true", help="name the questions that are routed otherwise")
+    parser.add_argument("--false", nargs="+", type=Path, default=(), help="folders of ordinary questions")
     options = parser.parse_args()
+    for folder in options.false:
+        print(folder.name, ", ".join(f"{name} {count}" for name, count in read_into(folder).items()))
     for half, told in HALVES.items():
         lines, missed = questions(half), wrong(half)
         chinese = [line for line in lines if not line["question"].isascii()]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from langchain_agentrag.analysis.fold import simplify
 from langchain_agentrag.search.time_words import TimeRange, time_range
 
 RouteType = Literal["hybrid", "vector", "keyword", "memory", "tool_history"]
@@ -121,7 +122,7 @@ _TOOL_HISTORY = (
 )
 _SAY_ZH = r"(?:说|聊|谈|讲|提(?!交|供|醒|升|前|高)|讨论|告诉|答应|承诺|约定|商量|问|交代|推荐|建议|决定|同意)"
 _MEMORY = (
-    rf"(?:我|你|咱|我们|你们|咱们|他|她|用户|客户)[^。？?！!]{{0,14}}?{_SAY_ZH}(?:过|了|到过?|起过?|的)(?!是)",
+    rf"(?:我|你|咱|我们|你们|咱们|他|她|用户|客户)[^。？?！!]{{0,14}}?{_SAY_ZH}(?:过|了|到过?|起过|的)(?!是)",
     rf"{_PAST_ZH}[^。？?！!]{{0,10}}?{_SAY_ZH}",
     rf"(?:昨天|昨晚|前天|上周|上个?月|去年|那天|那次|当时)[^。？?！!]{{0,8}}?{_SAY_ZH}(?:了|过|我|你|咱)",
     rf"{_SAY_ZH}(?:了|过)?(?:我|你|他|她|大家)?(?:了|过)?(?:些)?(?:什么|哪些|啥)",
@@ -142,7 +143,7 @@ _SCHEMA = (
 )
 _ROWS = (
     r"(?:数据库|数据表)(?:里|中|内)|(?:查|查询|统计|搜索)(?:一下)?(?:数据库|库里)|(?:用|写|跑)(?:一[条个段])?\s*SQL",
-    r"[A-Za-z_]{2,}\s*表(?:里|中|内|的|有)?|(?:订单|用户|客户|员工|产品|商品|库存|工单|账单|销售)表(?:里|中|内|的)?",
+    r"[A-Za-z_]{2,}\s*表(?!现|示|达|情|明|格|面)(?:里|中|内|的|有)?|(?:订单|用户|客户|员工|产品|商品|库存|工单|账单|销售)表(?:里|中|内|的)?",
     r"(?:哪|几|多少)条(?:记录|数据)|(?:记录|数据)有(?:几|多少)条|(?:查|统计)[^。？?]{0,10}(?:条记录|行数据)",
     r"\b(?:in|from|query|search|check)\s+(?:the\s+|our\s+)?(?:\w+\s+)?(?:database|db)\b|\b(?:rows?|records?)\s+(?:in|of|from|where)\b|\b(?:run|write|with|using|by)\s+(?:an?\s+)?sql\b",
     r"\b(?:in|from)\s+(?:the\s+)?[a-z_]+\s+table\b",
@@ -218,25 +219,26 @@ def route_by_rules(question: str, query: str, known: Known, now: datetime) -> Ro
         now: The present, with the zone whose days are meant.
     """
     reasons: list[str] = []
-    search_type, types = _kind_of(question, known, reasons)
-    named_types, sources = _named(question, known, reasons)
+    plain = simplify(question)  # of the same length; the rules know simplified characters
+    search_type, types = _kind_of(plain, known, reasons)
+    named_types, sources = _named(plain, known, reasons)
     types = (
         tuple(dict.fromkeys((*named_types, *types)))
         if search_type not in {"memory", "tool_history"}
         else types
     )
-    exact, weights = _exactness(question, reasons)
+    exact, weights = _exactness(plain, reasons)
     if search_type == "hybrid" and exact is not None:
         search_type = exact
-    when = time_range(question, now)
+    when = time_range(plain, now)
     after = before = None
     if when is not None:
         after, before = when.after, when.before
         reasons.append(f"“{when.words}” is {_shown(after)} to {_shown(before)}")
-    newest = search_type == "tool_history" or bool(_NEWEST.search(question))
+    newest = search_type == "tool_history" or bool(_NEWEST.search(plain))
     return Route(
         question=question,
-        query=_query(query, when),
+        query=_query(query, question, when),
         search_type=search_type,
         types=types,
         sources=sources,
@@ -332,11 +334,11 @@ def _letters(question: str, without: Iterable[str]) -> bool:
     return any(char.isalnum() for char in question)
 
 
-def _query(query: str, when: TimeRange | None) -> str:
+def _query(query: str, question: str, when: TimeRange | None) -> str:
     """What to search for: without the frame of the request and without a time that is a filter anyway."""
     text = query
-    if when is not None and when.relative and when.words in text:
-        text = text.replace(when.words, " ", 1)
+    if when is not None and when.relative:
+        text = text.replace(question[slice(*when.span)], " ", 1)
     text = " ".join(_FRAME.sub("", text.strip()).split()).strip(_EDGE)
     return text if any(char.isalnum() for char in text) else query
 

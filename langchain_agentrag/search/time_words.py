@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from langchain_agentrag.search.stretches import (
@@ -59,14 +59,12 @@ def time_range(question: str, now: datetime) -> TimeRange | None:
         question: The question.
         now: The present, with the zone whose days are meant.
     """
-    found = _two_ends(question, now)
-    if found is not None:
-        return found
-    one = _first(question, now)
-    if one is None:
-        return None
-    begin, end, start, stop, relative = one
-    return _open_ended(question, begin, end, start, stop, relative=relative)
+    text = _TITLE.sub(lambda title: " " * len(title[0]), question)  # a title names no time
+    found = _two_ends(text, now)
+    if found is None and (one := _first(text, now)) is not None:
+        begin, end, start, stop, relative = one
+        found = _open_ended(text, begin, end, start, stop, relative=relative)
+    return None if found is None else replace(found, words=question[slice(*found.span)])
 
 
 _N = r"(?P<n>\d{1,3}|[一二两俩三四五六七八九十]{1,3}|半)"
@@ -267,8 +265,8 @@ _RULES = (
     _rule(r"(?P<which>上个?|这个?|本)季度", lambda m, now: months(now.year, 3 * ((now.month - 1) // 3) + 1 - 3 * _back(m["which"]), 3, now)),
     _rule(r"(?P<which>今年|去年|前年|本年|上一年)", lambda m, now: year_of(now.year - {"今": 0, "本": 0, "去": 1, "上": 1, "前": 2}[m["which"][0]], now)),
     _rule(rf"{_YEAR}年(?![级内期])", lambda m, now: year_of(int(m["year"]), now), relative=False),
-    _rule(rf"(?:最近|过去|近|(?<!提)前|这)的?{_N}个?{_ZH_UNIT}(?:来|内|里|之内|以来)?", _zh_past),
-    _rule(rf"(?<![满每过超]){_N}个?{_ZH_UNIT}(?:之|以)?前", _zh_ago),
+    _rule(rf"(?:最近|过去|近|(?<!提)前(?=.{{1,4}}(?:天|周|星期|礼拜|个月))|这)的?{_N}个?{_ZH_UNIT}(?:来|内|里|之内|以来)?", _zh_past),
+    _rule(rf"(?<![满每过超哪某同第\d百千万亿几]){_N}个?{_ZH_UNIT}(?:之|以)?前(?![往后途景])", _zh_ago),
     _rule(r"(?P<day>the\s+day\s+before\s+yesterday|yesterday|today|last\s+night|tonight)" + _EN_PART, _en_day),
     _rule(r"\b(?P<day>this)\s+(?P<part>morning|afternoon|evening)", _en_day),
     _rule(rf"\b{_EN_N}\s+{_EN_UNIT}\s+(?:ago|back|earlier)\b", lambda m, now: ago(now, number_of(m["n"]), _unit_en(m["unit"]))),
@@ -284,6 +282,7 @@ _RULES = (
     _rule(rf"{_PREPOSITION}{_YEAR}\b", lambda m, now: year_of(int(m["year"]), now), relative=False),
 )  # fmt: skip
 
+_TITLE = re.compile(r"《[^》]*》")
 _RANGE_ZH = re.compile(
     r"(?P<lead>从|自|在)?(?P<a>.{1,14}?)(?:到|至|～|~|—|-)(?P<b>.{1,14}?)(?=之间|期间|的|，|,|。|[？?]|$|有|我|你|都|这)"
 )

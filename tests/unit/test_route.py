@@ -31,6 +31,21 @@ def test_questions_of_both_tables_are_routed_as_expected(half):
     assert len(wrong(half)) <= 0.03 * len(questions(half)), wrong(half)
 
 
+@pytest.mark.parametrize(
+    ("traditional", "simplified"),
+    [("上週三關於退款的郵件", "上周三关于退款的邮件"), ("上次是怎麼解決那個錯誤的", "上次是怎么解决那个错误的"),
+     ("三個月前我說過什麼", "三个月前我说过什么"), ("資料庫裡的訂單表裡有誰", "资料库里的订单表里有谁")],
+)  # fmt: skip
+def test_traditional_characters_are_read_like_simplified_ones(traditional, simplified):
+    router = QueryUnderstandingRouter()
+    one, other = router.route(traditional, now=NOW), router.route(simplified, now=NOW)
+    for name in ("search_type", "types", "after", "before", "newest_first"):
+        assert getattr(one, name) == getattr(other, name)
+    assert (one.after, one.types) != (None, ())
+    assert len(one.query) == len(other.query)
+    assert "週" not in one.query
+
+
 def test_the_words_of_a_time_and_of_the_request_are_not_searched_for():
     router = QueryUnderstandingRouter(tz="Asia/Shanghai")
     assert router.route("昨天的会议纪要", now=NOW).query == "会议纪要"
