@@ -46,6 +46,7 @@ class DatabaseConnector(BaseConnector):
     A document's id is `name:key`: `orders:17`, `order_items:17|3` for a key of two columns. Its metadata holds
     `type` ("row"), `table` and the columns under their names, with their types; a column that is called `type` or
     `table` takes that place. Values of more than 1,000 characters are text only, unless `metadata` names the column.
+    A time that Python cannot hold, such as "infinity" or one before Christ, is text.
     A column `expires_at` ends its row: from that moment on nothing finds it. Where it means something else, as for
     coupons that are to be found when they have expired, leave it out with `metadata`, or name it otherwise in a query.
 
