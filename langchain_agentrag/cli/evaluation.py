@@ -230,12 +230,11 @@ def _view(
         cells[0] += f" [{shown[0].low:.3f}, {shown[0].high:.3f}]"
         table.add_row(setting, *cells, f"{run.latency(0.5):.1f} / {run.latency(0.95):.1f}")
     parts: list[RenderableType] = [Text(f"{found.name}: {len(found.judged)} questions"), table]
-    if found.unanswerable:
-        parts.append(
-            Text(
-                f"{len(found.unanswerable)} questions expect a source that is not to be seen here.", "yellow"
-            )
-        )
+    partly = sum(0 < len(one.missing) < len(one.sources) for one in found.judged)
+    for count, what in ((len(found.unanswerable), "no"), (partly, "not every")):
+        if count:
+            asked = "1 question: " if count == 1 else f"{count} questions: "
+            parts.append(Text(f"{asked}{what} expected source is to be seen here.", "yellow"))
     parts += [_change_line(change) for change in changed if change.measure == found.measures[0]]
     run = found.runs[found.main]
     late = sum((rank or 11) > 10 for rank in run.ranks.values())  # noqa: PLR2004  the first ten

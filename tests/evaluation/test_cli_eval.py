@@ -59,6 +59,19 @@ def test_a_beir_folder_is_measured_on_its_own_corpus(folder: Path):
         assert part in text
 
 
+def test_expected_sources_that_are_not_there_are_told(store: Path, tmp_path: Path):
+    lines = [
+        {"question": "水泵保养", "expected": ["水泵.md", {"doc_id": "lost.md"}]},
+        {"question": "code of the vault", "expected": {"doc_id": "vault.md"}},  # asked by nobody, so not seen
+        {"question": "spindle", "expected": "spindle.md"},
+    ]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    told = run(tmp_path / "q.jsonl", "--store", store)
+    assert "1 question: no expected source" in told
+    assert "1 question: not every expected source" in told
+    assert "7741" not in told
+
+
 def test_drafted_questions_are_measured_kept_and_compared(store: Path, tmp_path: Path):
     questions, page, kept = tmp_path / "q.jsonl", tmp_path / "r.html", tmp_path / "run.json"
     assert "Drafted 4 questions" in run(questions, "--make", "--store", store)
