@@ -41,6 +41,8 @@ class Route:
         reasons: Why, one sentence per decision.
         by: "rules", or "model" where one was followed.
         fallback: Why a model was not followed, or not in all; "" otherwise.
+        alone: The query without what the conversation adds, for a search that is told the conversation itself and weighs
+            its words less.
         soft: Whether the time is only a guess that a search may drop: the text may name that date as well.
     """
 
@@ -56,6 +58,7 @@ class Route:
     reasons: tuple[str, ...] = ()
     by: Literal["rules", "model"] = "rules"
     fallback: str = ""
+    alone: str = field(default="", repr=False)
     soft: bool = field(default=False, repr=False)
 
     @property
@@ -239,6 +242,7 @@ def route_by_rules(question: str, query: str, known: Known, now: datetime) -> Ro
     return Route(
         question=question,
         query=_query(query, question, when),
+        alone=_query(question, question, when),
         search_type=search_type,
         types=types,
         sources=sources,

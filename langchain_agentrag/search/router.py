@@ -63,6 +63,11 @@ class _Try:
     route: Route
     options: dict[str, Any]
 
+    @property
+    def query(self) -> str:
+        """What is searched for; the search completes it from the conversation where it is told that."""
+        return self.route.alone if "history" in self.options else self.route.query
+
 
 class QueryUnderstandingRouter:
     """Reads a question: what to search for, where, in which stretch of time, and with which leg.
@@ -163,7 +168,7 @@ class QueryUnderstandingRouter:
         route = self.route(question, history=history, now=now)
         best: tuple[Hits, Route] | None = None
         for attempt in _attempts(route, options, history):
-            found = store.search(attempt.route.query, _wanted(attempt.route, k), **attempt.options)
+            found = store.search(attempt.query, _wanted(attempt.route, k), **attempt.options)
             best = _better(best, found, attempt.route)
             if _enough(*best):
                 break
@@ -183,7 +188,7 @@ class QueryUnderstandingRouter:
         route = await self.aroute(question, history=history, now=now)
         best: tuple[Hits, Route] | None = None
         for attempt in _attempts(route, options, history):
-            found = await store.asearch(attempt.route.query, _wanted(attempt.route, k), **attempt.options)
+            found = await store.asearch(attempt.query, _wanted(attempt.route, k), **attempt.options)
             best = _better(best, found, attempt.route)
             if _enough(*best):
                 break

@@ -137,7 +137,10 @@ def test_options_of_the_caller_come_first_and_narrow_further(search, indexer):
     ] == ["new"]
     assert search("E1102", mode="vector").mode == "vector"
     history = [("user", "E1102 报警怎么解决？"), ("assistant", "清洗滤芯。")]
-    assert search("那它呢？", store=lina, history=history).searched != "那它呢？"
+    found = search("那它上次是怎么解决的？", store=lina, history=history)
+    assert "E1102" in found.searched
+    assert "E1102" in found.route.query
+    assert found.searched == lina.search(found.route.alone, history=history).searched
 
 
 def test_blank_questions_find_nothing(search):
