@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.connectors.sql_schema import DatabaseSchemaConnector
     from langchain_agentrag.embedding import HashingEmbeddings
     from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.ingest.quarantine import quarantined
     from langchain_agentrag.langgraph_store import HybridStore
     from langchain_agentrag.record_manager import HybridRecordManager
     from langchain_agentrag.records import Hit, Hits, SourceDocument
@@ -70,6 +71,7 @@ _HOMES = {
     "ToolRule": "agent.tool_rules",
     "check_citations": "agent.citations",
     "model_judge": "agent.citations",
+    "quarantined": "ingest.quarantine",
     "run_agent": "agent.loop",
 }
 
@@ -108,6 +110,7 @@ __all__ = [
     "ToolRule",
     "check_citations",
     "model_judge",
+    "quarantined",
     "run_agent",
 ]
 

@@ -15,6 +15,7 @@ from langchain_agentrag.connectors.memory.table import MemoryTable
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, readable
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.ingest.quarantine import Rule, quarantined
 from langchain_agentrag.moments import check_moment
 from langchain_agentrag.records import SourceDocument
 from langchain_agentrag.scope import check_agent_id
@@ -51,6 +52,8 @@ class MemoryRecorder:
         max_chars: Longest text; of a longer one beginning and end are kept.
         retrieval_tools: Names of further tools whose results are recalled, not new: they are not kept.
         searches: Keep that a search was made, with its arguments and without what was found.
+        quarantine: Tells which documents no search finds unless it asks for them (`ingest.quarantine.foreign`: tool
+            output); None for none.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class MemoryRecorder:
         max_chars: int = 8_000,
         retrieval_tools: Collection[str] = (),
         searches: bool = False,
+        quarantine: Rule | None = None,
     ) -> None:
         if isinstance(retrieval_tools, str):
             raise UsageError(f"retrieval_tools={retrieval_tools!r} must be a list of names, even of one.")
@@ -70,6 +74,7 @@ class MemoryRecorder:
         self.table = table if isinstance(table, MemoryTable) else MemoryTable(table)
         self._indexer, self._redact, self._max_chars = indexer, redact, max_chars
         self._retrieval_tools, self._searches = frozenset(retrieval_tools), searches
+        self._quarantine = quarantine
         self._guard = threading.RLock()
         self._seen: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._owed: dict[str, list[SourceDocument]] = defaultdict(list)
@@ -182,7 +187,9 @@ class MemoryRecorder:
 
     def _index(self, agent: str) -> None:
         if self._owed[agent]:
-            self._indexer.index_documents(self._owed[agent], agent)
+            owed = self._owed[agent]
+            held = owed if self._quarantine is None else quarantined(owed, self._quarantine)
+            self._indexer.index_documents(held, agent)
         del self._owed[agent]
 
     def _fresh(self, agent: str, entries: Sequence[Entry]) -> list[Entry]:

@@ -69,6 +69,7 @@ class HybridRetriever(BaseRetriever):
         neighbours: Chunks to read on each side of a passage.
         rewriter: Model that completes a question from the `history` of a call; without one, rules do.
         rewrite_timeout: Seconds it may take, 5 by default.
+        quarantined: Whether quarantined documents are found too.
         score_key: Metadata key for the score, or None to leave it out (wrappers that compare whole documents, such
             as MultiQueryRetriever, need that).
         explain: Whether to add `explanation` to the metadata: rank and score in each leg, matched words.
@@ -98,6 +99,7 @@ class HybridRetriever(BaseRetriever):
     neighbours: int | None = Field(default=None, ge=0, le=MOST_NEIGHBOURS)
     rewriter: Any = Field(default=None, repr=False, exclude=True)
     rewrite_timeout: float | None = Field(default=None, gt=0)
+    quarantined: bool = False
     score_key: str | None = "score"
     explain: bool = False
 

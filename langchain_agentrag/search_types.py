@@ -42,6 +42,7 @@ PER_CALL = (
     "history",
     "rewriter",
     "rewrite_timeout",
+    "quarantined",
 )
 """Options a call may give besides k."""
 
@@ -95,6 +96,8 @@ def engine_options(
         rewriter=chosen.get("rewriter"),
         rewrite_timeout=chosen.get("rewrite_timeout"),
     )
+    if chosen.get("quarantined") is not None:
+        options["quarantined"] = chosen["quarantined"]
     if chosen.get("fusion") is not None:
         options["fusion"] = chosen["fusion"]
     return options

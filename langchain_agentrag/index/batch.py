@@ -15,6 +15,7 @@ import numpy as np
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.analysis import FIELDS, Terms
 from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.index.schema import QUARANTINED
 from langchain_agentrag.moments import EPOCH, document_expiry, microseconds
 from langchain_agentrag.records import Chunk, SourceDocument
 
@@ -165,6 +166,7 @@ def commit(
         document, existed = _replace_document(connection, put, partition, tally, batch)
         _insert_chunks(connection, put, partition, document, free[partition])
         _note_expiry(connection, put, partition, document)
+        _note_quarantine(connection, put, partition, document)
         for part in put.chunks:
             tally.count(part.lengths, 1)
         tally.documents += not existed
@@ -209,6 +211,14 @@ def _note_expiry(
     expiry = document_expiry(put.document.metadata)
     if expiry is not None:
         connection.execute("INSERT INTO expiry VALUES (?, ?, ?)", (document, partition, microseconds(expiry)))
+
+
+def _note_quarantine(
+    connection: sqlite3.Connection, put: PreparedDocument, partition: int, document: int
+) -> None:
+    connection.execute("DELETE FROM quarantine WHERE document = ?", (document,))
+    if put.document.metadata.get(QUARANTINED) is True:
+        connection.execute("INSERT INTO quarantine VALUES (?, ?)", (document, partition))
 
 
 def _replace_document(
@@ -284,6 +294,7 @@ def _remove_document(
     )
     _kill_chunks(connection, partition, document, tally, keep=keep)
     connection.execute("DELETE FROM expiry WHERE document = ?", (document,))
+    connection.execute("DELETE FROM quarantine WHERE document = ?", (document,))
     connection.execute("DELETE FROM documents WHERE id = ?", (document,))
     tally.documents -= 1
 

@@ -114,14 +114,15 @@ def owners_of(connection: sqlite3.Connection, address: Address) -> set[str | Non
 def analysed(
     connection: sqlite3.Connection, owners: Iterable[str | None], now: datetime
 ) -> dict[tuple[str | None, str, int], Terms]:
-    """Stored terms of everything these owners have that has not expired, by owner, document and chunk."""
+    """Stored terms of everything these owners have that a search finds, by owner, document and chunk."""
     return {
         (owner, doc_id, ordinal): unpack_terms(terms, lengths)
         for owner in owners
         for doc_id, ordinal, terms, lengths in connection.execute(
             "SELECT d.doc_id, c.ordinal, c.terms, c.lengths FROM chunks c JOIN documents d ON d.id = c.document "
             "JOIN partitions p ON p.id = c.partition WHERE p.owner IS ? "
-            "AND NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?)",
+            "AND NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?) "
+            "AND NOT EXISTS (SELECT 1 FROM quarantine q WHERE q.document = d.id)",
             (owner, microseconds(now)),
         )
     }

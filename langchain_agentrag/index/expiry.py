@@ -1,5 +1,7 @@
 """What has expired: not there for any reader from that moment on, and taken off the disk by the next sweep.
 
+What is quarantined is left out in the same way, by searches that do not ask for it, and stays on the disk.
+
 Until then the rows are still in both legs, so readers take them out of the counts, the term statistics and the
 candidates. A partition in which nothing has expired costs one look-up.
 """
@@ -13,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from langchain_agentrag.analysis import FIELDS
-from langchain_agentrag.filters import EXPIRES, Condition, Filter, Not
+from langchain_agentrag.filters import EXPIRES, And, Condition, Filter, Not
 from langchain_agentrag.index.batch import unpack_terms
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
+from langchain_agentrag.index.schema import QUARANTINED
 from langchain_agentrag.moments import EPOCH, microseconds
 
 _REMEMBERED = 64  # partitions whose expired rows are kept in memory
@@ -23,12 +26,12 @@ _REMEMBERED = 64  # partitions whose expired rows are kept in memory
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """A partition without what has expired.
+    """A partition without what has expired, and without what is quarantined where that is not asked for.
 
     Attributes:
         partition: The partition, with the counts of what is left.
-        condition: Filter that keeps what is left; None when nothing has expired.
-        gone: Field → term → rows that have expired but are still in the keyword leg.
+        condition: Filter that keeps what is left; None when everything is.
+        gone: Field → term → rows that are left out but are still in the keyword leg.
     """
 
     partition: PartitionRow
@@ -45,25 +48,33 @@ class Expiries:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: dict[int, tuple[tuple[int, int], Living]] = {}
+        self._known: dict[tuple[int, bool], tuple[tuple[int, int | None], Living]] = {}
 
-    def living(self, partition: PartitionRow, now: datetime) -> Living:
-        """The partition as it is at a moment; never older than `partition` says."""
+    def living(self, partition: PartitionRow, now: datetime, *, quarantined: bool = True) -> Living:
+        """The partition as it is at a moment; never older than `partition` says.
+
+        Args:
+            partition: The partition.
+            now: The present.
+            quarantined: Whether what is quarantined belongs to it.
+        """
         query = "SELECT max(at) FROM expiry WHERE partition = ? AND at <= ?"
         values = (partition.id, microseconds(now))
         with self._catalog.snapshot() as connection:
             latest = connection.execute(query, values).fetchone()[0]
-            if latest is None:
+            hidden = not quarantined and _holds_quarantined(connection, partition.id)
+            if latest is None and not hidden:
                 return Living(partition)
             current = self._catalog.partition(partition.owner)
             if current is None or current.id != partition.id:
                 return Living(partition)  # it was forgotten meanwhile, and the search repeats itself
             stamp = (current.generation, latest)
-            known = self._known.get(current.id)
+            known = self._known.get((current.id, hidden))
             if known is None or known[0] != stamp:
                 while len(self._known) >= _REMEMBERED:
                     self._known.pop(next(iter(self._known)), None)
-                known = self._known[current.id] = (stamp, _living(connection, current, latest))
+                known = (stamp, _living(connection, current, latest, hidden=hidden))
+                self._known[current.id, hidden] = known
             return known[1]
 
     def due(self, now: datetime, at_least: int = 1) -> list[tuple[str | None, str]]:
@@ -87,14 +98,29 @@ class Expiries:
         )
 
 
-def _living(connection: sqlite3.Connection, partition: PartitionRow, latest: int) -> Living:
-    """The partition without what expires up to `latest`, the last moment at which anything in it did."""
+def _holds_quarantined(connection: sqlite3.Connection, partition: int) -> bool:
+    query = "SELECT 1 FROM quarantine WHERE partition = ? LIMIT 1"
+    return connection.execute(query, (partition,)).fetchone() is not None
+
+
+def _living(
+    connection: sqlite3.Connection, partition: PartitionRow, latest: int | None, *, hidden: bool
+) -> Living:
+    """The partition without what expires up to `latest`, the last moment at which anything in it did.
+
+    Args:
+        connection: A connection to the catalog.
+        partition: The partition.
+        latest: That moment, in microseconds; None when nothing has expired.
+        hidden: Whether what is quarantined is left out too.
+    """
     gone: dict[str, Counter[str]] = {name: Counter() for name in FIELDS}
     tokens, rows, documents = Counter[str](), 0, set()
     for document, terms, lengths in connection.execute(
-        "SELECT c.document, c.terms, c.lengths FROM expiry e JOIN chunks c ON c.document = e.document "
-        "WHERE e.partition = ? AND e.at <= ?",
-        (partition.id, latest),
+        "SELECT c.document, c.terms, c.lengths FROM chunks c WHERE c.document IN ("
+        "SELECT document FROM expiry WHERE partition = ? AND at <= ? "
+        "UNION SELECT document FROM quarantine WHERE partition = ? AND ?)",
+        (partition.id, latest, partition.id, hidden),
     ):
         unpacked = unpack_terms(terms, lengths)
         documents.add(document)
@@ -108,5 +134,9 @@ def _living(connection: sqlite3.Connection, partition: PartitionRow, latest: int
         chunks=partition.chunks - rows,
         tokens=tuple(total - tokens[name] for name, total in zip(FIELDS, partition.tokens, strict=True)),
     )
-    moment = EPOCH + timedelta(microseconds=latest)
-    return Living(left, Not(Condition(EXPIRES, "$lte", moment)), gone)
+    kept: list[Filter] = []
+    if latest is not None:
+        kept.append(Not(Condition(EXPIRES, "$lte", EPOCH + timedelta(microseconds=latest))))
+    if hidden:
+        kept.append(Not(Condition(QUARANTINED, "$eq", True)))  # noqa: FBT003  a value of the filter language
+    return Living(left, kept[0] if len(kept) == 1 else And(tuple(kept)), gone)

@@ -72,12 +72,21 @@ _EXPIRY = (
     "CREATE INDEX IF NOT EXISTS expiry_at ON expiry(partition, at)",
 )
 
+_QUARANTINE = (  # only of documents that no search finds unless it asks for them
+    "CREATE TABLE IF NOT EXISTS quarantine(document INTEGER PRIMARY KEY REFERENCES documents(id), "
+    "partition INTEGER NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS quarantine_partition ON quarantine(partition)",
+)
+
+QUARANTINED = "quarantined"
+"""Metadata key; True keeps a document out of every search that does not ask for such documents."""
+
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables of an empty catalog, unless another process has made them while this one waited."""
     connection.execute("BEGIN IMMEDIATE")
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
-        for statement in (*SCHEMA.split(";\n"), *_EXPIRY):
+        for statement in (*SCHEMA.split(";\n"), *_EXPIRY, *_QUARANTINE):
             if statement.strip():
                 connection.execute(statement)
         connection.execute("INSERT INTO manifest VALUES ('format', ?)", (json.dumps(FORMAT),))
@@ -86,18 +95,20 @@ def create(connection: sqlite3.Connection) -> None:
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Give a catalog that was made earlier what it lacks."""
-    if not _has_expiry(connection) or not _has_indexed(connection):
+    if not (_has(connection, "expiry") and _has(connection, "quarantine") and _has_indexed(connection)):
         connection.execute("BEGIN IMMEDIATE")
-        if not _has_expiry(connection):
+        if not _has(connection, "expiry"):
             _add_expiry(connection)
+        if not _has(connection, "quarantine"):
+            _add_quarantine(connection)
         if not _has_indexed(connection):
             _add_indexed(connection)
         connection.execute("COMMIT")
 
 
-def _has_expiry(connection: sqlite3.Connection) -> bool:
-    query = "SELECT 1 FROM sqlite_master WHERE name = 'expiry'"
-    return connection.execute(query).fetchone() is not None
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    return connection.execute(query, (table,)).fetchone() is not None
 
 
 def _has_indexed(connection: sqlite3.Connection) -> bool:
@@ -111,6 +122,18 @@ def _add_indexed(connection: sqlite3.Connection) -> None:
         "UPDATE partitions SET indexed = (SELECT value - 1 FROM counters WHERE name = 'row') "
         "WHERE collection IS NOT NULL"
     )
+
+
+def _add_quarantine(connection: sqlite3.Connection) -> None:
+    """Note what is quarantined; before, the key had no meaning."""
+    for statement in _QUARANTINE:
+        connection.execute(statement)
+    found = connection.execute(
+        "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)", (QUARANTINED,)
+    ).fetchall()
+    for document, partition, packed in found:
+        if codec.decode(packed).get(QUARANTINED) is True:
+            connection.execute("INSERT INTO quarantine VALUES (?, ?)", (document, partition))
 
 
 def _add_expiry(connection: sqlite3.Connection) -> None:

@@ -126,10 +126,12 @@ class Store:
         """The present, in UTC."""
         return in_utc(self._clock())
 
-    def living(self, owner: str | None) -> Living | None:
-        """The owner's partition without what has expired; None while it has none."""
+    def living(self, owner: str | None, *, quarantined: bool = True) -> Living | None:
+        """The owner's partition without what has expired, or what is quarantined; None while it has none."""
         partition = self.catalog.partition(owner)
-        return None if partition is None else self.expiry.living(partition, self.now())
+        if partition is None:
+            return None
+        return self.expiry.living(partition, self.now(), quarantined=quarantined)
 
     # -- handles --------------------------------------------------------------------------------------------------
 
@@ -194,7 +196,7 @@ class Store:
                 )
                 rows = "(SELECT row FROM chunks WHERE partition = ?)"
                 connection.execute(f"DELETE FROM vectors WHERE row IN {rows}", (partition.id,))
-                for table in ("expiry", "chunks", "documents", "embedding_cache", "journal"):
+                for table in ("expiry", "quarantine", "chunks", "documents", "embedding_cache", "journal"):
                     connection.execute(f"DELETE FROM {table} WHERE partition = ?", (partition.id,))
                 connection.execute("DELETE FROM partitions WHERE id = ?", (partition.id,))
                 connection.execute(

@@ -60,6 +60,7 @@ class SearchOptions(TypedDict, total=False):
         recency: Half-life of a bonus for recent documents, a timedelta or seconds; it reorders near-equals, see
             `fusion.recency_lift`. With a reranker it only helps to choose what is reranked.
         now: The moment that ages are counted from; the present by default.
+        quarantined: Whether quarantined documents are found too; see `quarantined`.
     """
 
     filter: Any
@@ -83,6 +84,7 @@ class SearchOptions(TypedDict, total=False):
     before: Any
     recency: timedelta | float | None
     now: Any
+    quarantined: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class SearchRequest:
         vector: The embedded query, or None when the vector leg takes no part or failed.
         recency: Half-life of the bonus for recent documents, or None.
         now: The moment that ages are counted from.
+        quarantined: Whether quarantined documents are found too.
         background: Mean cosine of unrelated texts under the model, in [-1, 1).
         lowest: The same for the two languages that are farthest apart, in [0, 1).
         troubles: "leg: reason" of what has already gone wrong.
@@ -145,6 +148,7 @@ class SearchRequest:
     vector: Vectors | None = None
     recency: timedelta | None = None
     now: datetime = field(default=EPOCH, compare=False)
+    quarantined: bool = False
     background: float = 0.0
     lowest: float = 0.0
     troubles: tuple[str, ...] = ()
@@ -247,6 +251,7 @@ def check_request(
         vector=None if "vector" not in given else _vector(given["vector"]),
         recency=check_span("recency", given["recency"]) if "recency" in given else None,
         now=now,
+        quarantined=given.get("quarantined", False) is True,
     )
 
 

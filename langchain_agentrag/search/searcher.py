@@ -86,18 +86,18 @@ class Searcher:
         """
         self._store.check_open()
         for attempt in range(_ATTEMPTS):
-            partitions = self._partitions(request.scope)
+            partitions = self._partitions(request.scope, quarantined=request.quarantined)
             pool = self._attempt(request, partitions)
             if attempt == _ATTEMPTS - 1 or self._generations(partitions) == self._generations(
-                self._partitions(request.scope)
+                self._partitions(request.scope, quarantined=request.quarantined)
             ):
                 hits = self._answer(request, pool)
                 self.shown.note(request.scope.agent_id, (hit.text for hit in hits))
                 return hits
         raise AssertionError  # the loop returns
 
-    def _partitions(self, scope: Scope) -> list[Living]:
-        found = (self._store.living(owner) for owner in scope.owners)
+    def _partitions(self, scope: Scope, *, quarantined: bool = True) -> list[Living]:
+        found = (self._store.living(owner, quarantined=quarantined) for owner in scope.owners)
         return [living for living in found if living is not None and living.partition.chunks]
 
     @staticmethod

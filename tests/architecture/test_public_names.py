@@ -43,6 +43,7 @@ PROMISED = [
     "ToolRule",
     "check_citations",
     "model_judge",
+    "quarantined",
     "run_agent",
 ]
 
