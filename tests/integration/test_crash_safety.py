@@ -445,6 +445,7 @@ def test_ctrl_c_during_a_write_leaves_a_sound_store(tmp_path: Path):
         from langchain_agentrag import DualIndexer
         from tests.integration.crash import OPEN
         from tests.integration.test_crash_safety import documents
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what runs in the background
         indexer = DualIndexer({str(tmp_path / "store")!r}, **OPEN)
         indexer.index_documents(documents(range(100)))
         def interrupt():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from langchain_agentrag import indexer as facade
 from langchain_agentrag.filters import Or
-from langchain_agentrag.index import batch, exact, keyword, legs, vector
+from langchain_agentrag.index import batch, exact, handover, keyword, legs, vector
 from langchain_agentrag.index import store as storage
 from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.ingest import pipeline
@@ -54,7 +55,12 @@ def _() -> Any:
     def blind(original: Any, *given: Any, after: int = -1) -> Any:
         return [] if after >= 0 else original(*given)
 
-    return around(exact.PartitionCache, "nearest", blind)
+    both = ExitStack()
+    both.enter_context(
+        patch.object(handover, "_QUIET", 3_600.0)
+    )  # else on a slow machine nothing waits any more
+    both.enter_context(around(exact.PartitionCache, "nearest", blind))
+    return both
 
 
 @fault("a slice counts as handed over although Chroma never got it", **BEHIND)
