@@ -25,7 +25,7 @@ from tests.mutants.faults import around, fault
 def _partitions_of(chosen: Callable[[str | None, str | None], bool]) -> AbstractContextManager[Any]:
     """A search reads every partition whose owner a careless comparison takes for the caller."""
 
-    def wrong(original: Any, self: Any, scope: Scope) -> Any:
+    def wrong(original: Any, self: Any, scope: Scope, **_options: Any) -> Any:
         return [
             Living(part)
             for part in self._store.catalog.partitions()

@@ -18,21 +18,21 @@ from tests.mutants.faults import around, fault
 
 @fault("what has expired is found until it is swept")
 def _() -> Any:
-    return patch.object(expiry.Expiries, "living", lambda self, partition, now: Living(partition))
+    return patch.object(expiry.Expiries, "living", lambda self, partition, now, **_: Living(partition))
 
 
 @fault("what has expired goes on counting in the scores of the rest")
 def _() -> Any:
-    def counting(original: Any, self: Any, partition: Any, now: Any) -> Any:
-        return replace(original(self, partition, now), gone={})
+    def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
+        return replace(original(self, partition, now, **options), gone={})
 
     return around(expiry.Expiries, "living", counting)
 
 
 @fault("what has expired goes on counting in lengths and numbers")
 def _() -> Any:
-    def counting(original: Any, self: Any, partition: Any, now: Any) -> Any:
-        return replace(original(self, partition, now), partition=partition)
+    def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
+        return replace(original(self, partition, now, **options), partition=partition)
 
     return around(expiry.Expiries, "living", counting)
 

@@ -73,7 +73,7 @@ def test_a_leak_by_a_filter_is_found(world):
         if "agent_id" in keys(request.condition):
             everybody = [Living(part) for part in self._store.catalog.partitions() if part.chunks]
             with (
-                around(searcher.Searcher, "_partitions", lambda _, self, scope: everybody),
+                around(searcher.Searcher, "_partitions", lambda _, self, scope, **__: everybody),
                 around(Scope, "admits", lambda _, self, owner: True),
             ):
                 return original(self, request)
