@@ -79,9 +79,8 @@ def score_words(
         value, held = scorer.score_lines(lines, dict(zip(FIELDS, stored.lengths.split(" "), strict=True)))
         if value > 0:
             raw[row], coverage[row] = value, scorer.coverage(held)
-            if rarities:
-                words = frozenset(lines["words"].split(" "))
-                named[row] = max((rarities[code] for code in rarities.keys() & words), default=0.0)
+            if rarities and (rarest := _rarest(rarities, lines["words"])):
+                named[row] = rarest
     unit = word * scorer.rarest
     told = {
         row: telling_words(value / unit, coverage[row], named.get(row, 0.0)) if unit else 0.0
@@ -91,6 +90,13 @@ def score_words(
     if not request.adapts:
         score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}
     return Leg(raw, score, _ranked(raw, live, wanted), told, coverage, named)
+
+
+def _rarest(rarities: Mapping[str, float], line: str) -> float:
+    """Rarity of the rarest of the codes among the words of a line; a line is taken apart only where one is near."""
+    near = [code for code in rarities if code in line]
+    words = line.split(" ") if near else ()
+    return max((rarities[code] for code in near if code in words), default=0.0)
 
 
 def score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted: int) -> Leg:
