@@ -269,7 +269,13 @@ def _check_file(engine: Engine) -> None:
 
 def shown(engine: Engine) -> str:
     """The database's URL without passwords."""
-    return _without_secrets(engine.url).render_as_string(hide_password=True)
+    return shown_url(engine.url)
+
+
+def shown_url(url: URL) -> str:
+    """A URL without passwords, those among its options included."""
+    options = {key: "***" if _SECRET.search(key) else value for key, value in url.query.items()}
+    return url.set(query=options).render_as_string(hide_password=True)
 
 
 def location(engine: Engine) -> str:
@@ -297,10 +303,6 @@ def reason(error: BaseException, engine: Engine) -> str:
 def _said(error: BaseException) -> str:
     numbered = len(error.args) > 1 and isinstance(error.args[0], int)  # as MySQL's drivers do it
     return str(error.args[1] if numbered else error).strip() or type(error).__name__
-
-
-def _without_secrets(url: URL) -> URL:
-    return url.set(query={key: "***" if _SECRET.search(key) else value for key, value in url.query.items()})
 
 
 def check_select(sql: str, dialect: str) -> str:

@@ -210,8 +210,9 @@ class TestWhere:
         with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[memory\]"):
             AgentMemoryConnector(source, agent_id="a")
 
-    def test_a_database_that_cannot_be_reached_is_an_error_without_its_password(self, indexer):
-        away = AgentMemoryConnector("postgresql+psycopg://user:SECRET@/x?host=/nowhere", agent_id="a")
+    @pytest.mark.parametrize("place", ["user:SECRET@/x?host=/nowhere", "/x?host=/nowhere&password=SECRET"])
+    def test_a_database_that_cannot_be_reached_is_an_error_without_its_password(self, indexer, place):
+        away = AgentMemoryConnector(f"postgresql+psycopg://{place}", agent_id="a")
         with pytest.raises(ConnectorError) as caught:
             indexer.sync(away)
         assert "SECRET" not in str(caught.value) + repr(away)

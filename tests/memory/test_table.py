@@ -186,5 +186,14 @@ def test_urls_are_checked_and_asynchronous_ones_understood(url):
         assert MemoryTable(url).engine.driver == "pysqlite"
 
 
-def test_a_password_is_never_shown():
-    assert "secret" not in repr(MemoryTable("postgresql://user:secret@localhost/x"))
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:SECRET@localhost/x",
+        "postgresql://localhost/x?user=user&password=SECRET",
+        "postgresql://localhost/x?sslpassword=SECRET&sslmode=require",
+        "mysql+pymysql://localhost/x?passwd=SECRET",
+    ],
+)
+def test_a_password_is_never_shown_wherever_it_stands_in_the_url(url):
+    assert "SECRET" not in repr(MemoryTable(url))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from langchain_agentrag.connectors.sql_engine import reason, shown, shown_url
 from langchain_agentrag.errors import ConnectorError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def open_engine(source: Any, *, keep: bool = False) -> Engine:  # noqa: ANN401  
         ) from error
     except (NoSuchModuleError, ImportError) as error:
         raise ConnectorError(
-            f"Cannot open {shown(make_url(given))}: its driver is not installed ({error}). "  # type: ignore[arg-type]
+            f"Cannot open {shown_url(make_url(given))}: its driver is not installed ({error}). "  # type: ignore[arg-type]
             "Install it, for example with: pip install 'psycopg[binary]' or pip install pymysql"
         ) from error
 
@@ -87,11 +88,6 @@ def connected_to(connection: Any) -> object:  # noqa: ANN401  (of psycopg or sql
         return None
 
 
-def shown(url: URL) -> str:
-    """The URL without its password."""
-    return url.render_as_string(hide_password=True)
-
-
 @contextmanager
 def reported(engine: Engine, attempt: str) -> Iterator[None]:
     """Errors of the database as ConnectorError.
@@ -105,10 +101,9 @@ def reported(engine: Engine, attempt: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         raise ConnectorError(
-            f"Cannot {attempt} of {shown(engine.url)}: {reason}. Check that the database runs, and that its user may "
-            "do that."
+            f"Cannot {attempt} of {shown(engine)}: {reason(error, engine)}. Check that the database runs, and "
+            "that its user may do that."
         ) from error
 
 
@@ -123,7 +118,7 @@ def check_there(engine: Engine) -> None:
         return
     if not Path(str(name)).exists():
         raise ConnectorError(
-            f"Cannot read {shown(engine.url)}: there is no such file. Check the path; a relative one starts at the "
+            f"Cannot read {shown(engine)}: there is no such file. Check the path; a relative one starts at the "
             "working directory, and an absolute one has four slashes: 'sqlite:////var/memory.db'."
         )
 

@@ -17,8 +17,9 @@ from langchain_agentrag.connectors.memory import (
     redis_lists,
 )
 from langchain_agentrag.connectors.memory.backend import Backend
-from langchain_agentrag.connectors.memory.database import check_there, open_engine, reported, shown
+from langchain_agentrag.connectors.memory.database import check_there, open_engine, reported
 from langchain_agentrag.connectors.memory.table import DEFAULT_TABLE, MemoryTable
+from langchain_agentrag.connectors.sql_engine import shown
 from langchain_agentrag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class _Database:
         self._found: Backend | None = None
 
     def __repr__(self) -> str:
-        return shown(self._engine.url)
+        return shown(self._engine)
 
     @property
     def _backend(self) -> Backend:
@@ -173,13 +174,13 @@ class _Database:
         wanted = f" as {self._asked!r}" if self._asked else ""
         if not candidates:
             raise UsageError(
-                f"Found no agent memory{wanted} in {shown(self._engine.url)}: its tables are "
+                f"Found no agent memory{wanted} in {shown(self._engine)}: its tables are "
                 f"{', '.join(sorted(tables)) or 'none'}. Known are {', '.join(kind for kind, _ in _TABLES)}; for other "
                 "tables use DatabaseConnector."
             )
         several = ", ".join(f"{name!r} ({kind})" for kind, name in sorted(candidates))
         raise UsageError(
-            f"Several tables of {shown(self._engine.url)} hold agent memory{wanted}: {several}. Name one with "
+            f"Several tables of {shown(self._engine)} hold agent memory{wanted}: {several}. Name one with "
             "table=... or backend=..., and make a connector for each of those you want."
         )
 

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, recorded
-from langchain_agentrag.connectors.memory.database import identity, shown
+from langchain_agentrag.connectors.memory.database import identity
 from langchain_agentrag.connectors.memory.dialogue import Reading, entries_of
 from langchain_agentrag.connectors.memory.sql_rows import RowGroup, SessionRows
+from langchain_agentrag.connectors.sql_engine import shown
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -42,7 +43,7 @@ class LangChainTable:
         )
 
     def __repr__(self) -> str:
-        return f"{self._rows.table!r} of {shown(self._rows.engine.url)}"
+        return f"{self._rows.table!r} of {shown(self._rows.engine)}"
 
     @property
     def place(self) -> str:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.base import Gap
 from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, digest
-from langchain_agentrag.connectors.memory.database import connected_to, identity, reported, shown
+from langchain_agentrag.connectors.memory.database import connected_to, identity, reported
 from langchain_agentrag.connectors.memory.dialogue import Reading, Recorded, entries_of
 from langchain_agentrag.connectors.memory.messages import NotAMessageError, looks_like_message, read_message
+from langchain_agentrag.connectors.sql_engine import shown
 from langchain_agentrag.errors import ConnectorError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class DatabaseCheckpoints(SaverCheckpoints):
         self._engine = engine
 
     def __repr__(self) -> str:
-        return f"'checkpoints' of {shown(self._engine.url)}"
+        return f"'checkpoints' of {shown(self._engine)}"
 
     @property
     def place(self) -> str:
@@ -157,7 +158,7 @@ def _sqlite_saver(connection: Any) -> Any:  # noqa: ANN401
 def _postgres_saver(engine: Engine) -> Iterator[Any]:
     if engine.dialect.name != "postgresql":
         raise ConnectorError(
-            f"Cannot read LangGraph checkpoints from {shown(engine.url)} by its URL, which works for SQLite and "
+            f"Cannot read LangGraph checkpoints from {shown(engine)} by its URL, which works for SQLite and "
             "PostgreSQL: pass the checkpointer itself."
         )
     try:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.base import Gap
 from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, digest
-from langchain_agentrag.connectors.memory.database import connected_to, identity, reported, shown
+from langchain_agentrag.connectors.memory.database import connected_to, identity, reported
 from langchain_agentrag.connectors.memory.dialogue import Reading, when
 from langchain_agentrag.connectors.memory.items import StoredItem
 from langchain_agentrag.connectors.memory.turns import document_id
+from langchain_agentrag.connectors.sql_engine import shown
 from langchain_agentrag.errors import ConnectorError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class StoreTable:
         self._engine, self._table, self._columns = engine, table, columns
 
     def __repr__(self) -> str:
-        return f"{self._table!r} of {shown(self._engine.url)}"
+        return f"{self._table!r} of {shown(self._engine)}"
 
     @property
     def place(self) -> str:

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, recorded
-from langchain_agentrag.connectors.memory.database import identity, shown
+from langchain_agentrag.connectors.memory.database import identity
 from langchain_agentrag.connectors.memory.dialogue import Reading, entries_of
 from langchain_agentrag.connectors.memory.langchain_sql import opened
 from langchain_agentrag.connectors.memory.sql_rows import RowGroup, SessionRows
+from langchain_agentrag.connectors.sql_engine import shown
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -33,7 +34,7 @@ class LlamaIndexTable:
         self._rows = SessionRows(engine, table, read, key="id", session="key", payload="data", order=order)
 
     def __repr__(self) -> str:
-        return f"{self._rows.table!r} of {shown(self._rows.engine.url)}"
+        return f"{self._rows.table!r} of {shown(self._rows.engine)}"
 
     @property
     def place(self) -> str:

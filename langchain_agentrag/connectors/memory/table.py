@@ -16,8 +16,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.connectors.memory.database import identity, met_a_writer, open_engine, reported, shown
+from langchain_agentrag.connectors.memory.database import identity, met_a_writer, open_engine, reported
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, as_document
+from langchain_agentrag.connectors.sql_engine import shown
 from langchain_agentrag.errors import ConnectorError, ScopeError, UsageError
 from langchain_agentrag.scope import check_agent_id
 
@@ -72,7 +73,7 @@ class MemoryTable:
         self._made = False
 
     def __repr__(self) -> str:
-        return f"MemoryTable({shown(self.engine.url)!r}, table={self.table_name!r})"
+        return f"MemoryTable({shown(self.engine)!r}, table={self.table_name!r})"
 
     def __enter__(self) -> Self:
         return self
