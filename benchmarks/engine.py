@@ -174,6 +174,21 @@ def search_while_waiting(texts: list[str], model: GivenVectors, queries: list[st
     )
 
 
+def bare_times(indexer: DualIndexer, queries: list[str], model: GivenVectors) -> None:
+    """Chroma and tantivy asked for the same candidates in turn, nothing scored: what a bare prototype would take."""
+    store, analyzer = indexer._store, indexer._analyzer  # noqa: SLF001
+    shared, own = store.catalog.partition(None), store.catalog.partition("planner")
+    vectors, terms = store.vectors(shared), [analyzer.analyze_query(query) for query in queries]
+
+    def ask(number: int) -> None:
+        vectors.nearest(model.known[queries[number]], 30)
+        for partition in (shared, own):
+            store.keywords(partition).candidates(terms[number], 120)
+
+    median, high = timed(len(queries), ask)
+    print(f"| bare Chroma and tantivy, their calls alone | p50 {median:.1f} ms, p95 {high:.1f} ms |")
+
+
 def search_times(indexer: DualIndexer, queries: list[str]) -> None:
     for name, given in SETTINGS.items():
         counts = set()
@@ -229,6 +244,7 @@ def main() -> None:
         indexer.search(queries[0], k=10, agent_id="planner")
         print(f"| reopening and first query | {time.perf_counter() - started:.2f} s |")
         search_times(indexer, queries)
+        bare_times(indexer, queries, model)
         share = recall(indexer, queries[:100], model, shared, shared_vectors)
         print(f"| recall@10 of the vector leg | {share:.3f} |")
     bare, ours = import_seconds("langchain_core"), import_seconds("langchain_core, langchain_agentrag")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 Query = Mapping[str, Mapping[str, float]]
 """Field -> term -> weight, as `Analyzer.analyze_query` returns it."""
@@ -74,6 +75,7 @@ class FieldStats:
         return FieldStats(self.docs + other.docs, self.tokens + other.tokens)
 
 
+@lru_cache(maxsize=4096)
 def idf(docs: int, doc_freq: int) -> float:
     """Weight of a term's rarity, never negative: ln(1 + (N - n + 0.5) / (n + 0.5)).
 

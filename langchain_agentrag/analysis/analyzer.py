@@ -221,20 +221,16 @@ class Analyzer:
         """
         query = self._query(text, self._stop_words)
         query = query if any(query.values()) else self._query(text, frozenset())
-        return self._widened(query, comparable(fold(text))) if widen else query
+        return self.widen(query, text) if widen else query
 
-    def codes(self, text: str) -> frozenset[str]:
-        """Terms of the codes that a text names, as a whole: `E1102`, `v4.7.2`, `10.20.30.40`, a long number."""
-        if not any(map(str.isdigit, text)):
-            return frozenset()
-        runs = (
-            match[0] for match in RUNS.finditer(fold(text)) if match.lastindex not in {HAN, SCRIPT, EMOJI}
-        )
-        whole = (term for run in runs for term in whole_terms(run))
-        return frozenset(term for term in whole if is_code(term))
+    def widen(self, query: Mapping[str, Mapping[str, float]], text: str) -> Mapping[str, Mapping[str, float]]:
+        """The analysed question with its words' synonyms and its numbers' other forms; the larger weight counts.
 
-    def _widened(self, query: dict[str, dict[str, float]], text: str) -> dict[str, dict[str, float]]:
-        """The query with the terms of its words' synonyms; a term that it has already keeps the larger weight."""
+        Args:
+            query: What `analyze_query(text, widen=False)` gave.
+            text: The question.
+        """
+        wider, text = {field: dict(terms) for field, terms in query.items()}, comparable(fold(text))
         numbers = other_forms(text)
         others = dict.fromkeys(numbers)
         if self._synonyms:
@@ -246,8 +242,18 @@ class Analyzer:
                 for term, weight in terms.items():
                     if other in numbers and len(term) == 1 and not term.isascii():
                         continue  # 十 alone is in every other text
-                    query[field][term] = max(weight * self._weights.synonyms, query[field].get(term, 0.0))
-        return query
+                    wider[field][term] = max(weight * self._weights.synonyms, wider[field].get(term, 0.0))
+        return wider
+
+    def codes(self, text: str) -> frozenset[str]:
+        """Terms of the codes that a text names, as a whole: `E1102`, `v4.7.2`, `10.20.30.40`, a long number."""
+        if not any(map(str.isdigit, text)):
+            return frozenset()
+        runs = (
+            match[0] for match in RUNS.finditer(fold(text)) if match.lastindex not in {HAN, SCRIPT, EMOJI}
+        )
+        whole = (term for run in runs for term in whole_terms(run))
+        return frozenset(term for term in whole if is_code(term))
 
     def _query(self, text: str, stop_words: frozenset[str]) -> dict[str, dict[str, float]]:
         folded = fold(text)

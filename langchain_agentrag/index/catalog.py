@@ -150,6 +150,11 @@ class Catalog:
         finally:
             connection.execute("COMMIT")
 
+    def version(self) -> int:
+        """A number for this thread: another one as soon as another connection has committed anything."""
+        found: int = self.connection().execute("PRAGMA data_version").fetchone()[0]
+        return found
+
     def close(self) -> None:
         """Close the connections of all threads."""
         with self._guard:

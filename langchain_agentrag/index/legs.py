@@ -151,7 +151,7 @@ class Legs:
             rows: Its live rows, ascending.
         """
         seen = self.chroma.horizon(partition.collection or "")
-        if seen is not None and np.count_nonzero((rows > seen) & (rows <= partition.indexed)) > _UNSEEN_LIMIT:
+        if seen is not None and _between(rows, seen, partition.indexed) > _UNSEEN_LIMIT:
             self.chroma.close()
             self.vectors(partition)
             seen = self.chroma.horizon(partition.collection or "")
@@ -336,6 +336,12 @@ def fresh_name(owner: str | None) -> str:
 def is_index_name(name: str) -> bool:
     """Whether `fresh_name` may have made it."""
     return _NAME.fullmatch(name) is not None
+
+
+def _between(rows: Rows, after: int, last: int) -> int:
+    """How many of the ascending rows come after one row, up to another."""
+    first, end = np.searchsorted(rows, [after, last], side="right")
+    return max(int(end - first), 0)
 
 
 def _remember(handles: OrderedDict[int, _Handle], key: int, handle: _Handle) -> None:

@@ -16,15 +16,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
-from langchain_agentrag.errors import (
-    StoreClosedError,
-    StoreError,
-    StoreLockedError,
-)
+from langchain_agentrag.errors import StoreClosedError, StoreError, StoreLockedError
 from langchain_agentrag.index.batch import Batch, Outcome, PreparedChunk, commit, pack_vector
 from langchain_agentrag.index.catalog import Catalog, PartitionRow
 from langchain_agentrag.index.disk import bytes_of, prepare_folder
@@ -44,9 +40,12 @@ from langchain_agentrag.scope import Scope
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 ChromaPolicy = Literal["auto", "always"]
 """Which partitions Chroma holds: those too large to be scored exactly, or every one from its first row."""
 
+_READERS = 8  # searches that may wait for both legs at once; further ones queue
 _OPENING_PATIENCE = 2.0  # seconds that opening waits for a writer: whoever writes recovers as well
 
 
@@ -92,6 +91,7 @@ class Store:
         )
         self._pid, self._closed = os.getpid(), False
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
+        self._readers = ThreadPoolExecutor(max_workers=_READERS, thread_name_prefix="agentrag-search")
         try:
             self._heal()
         except BaseException:
@@ -104,6 +104,7 @@ class Store:
             return
         self._closed = True
         self.handover.stop()
+        self._readers.shutdown()
         self._pool.shutdown()
         self.legs.close()
         self.catalog.close()
@@ -150,6 +151,11 @@ class Store:
     def horizon(self, partition: PartitionRow, rows: Rows) -> int:
         """See `Legs.horizon`."""
         return self.legs.horizon(partition, rows)
+
+    def beside(self, call: Callable[[], T]) -> Future[T]:
+        """Start a reading call on another thread: the native parts of the legs release the GIL."""
+        self.check_open()
+        return self._readers.submit(call)
 
     # -- writing --------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from langchain_agentrag.analysis import FIELDS
 from langchain_agentrag.bm25 import Scorer
@@ -54,11 +55,40 @@ class Leg:
         return LegEvidence(rank=ranks.get(row), raw=self.raw[row], score=self.score[row])
 
 
+class Words(NamedTuple):
+    """What a row holds of the question's words; see the fields of the same names of `Leg`."""
+
+    raw: float
+    coverage: float
+    named: float
+
+
+def read_words(scorer: Scorer, codes: Collection[str], rows: Iterable[ScoringRow]) -> dict[int, Words]:
+    """What each of the rows holds of the question's words; rows without any are left out.
+
+    Args:
+        scorer: BM25 over the scope.
+        codes: Terms of the codes that the question names.
+        rows: Candidates.
+    """
+    rarities = [(rarity, f" {code} ") for code in codes if (rarity := scorer.rarity("words", code))]
+    rarities.sort(reverse=True)
+    found = {}
+    for stored in rows:
+        lines = dict(zip(FIELDS, stored.terms.split("\n"), strict=True))
+        value, held = scorer.score_lines(lines, dict(zip(FIELDS, stored.lengths.split(" "), strict=True)))
+        if value > 0:
+            line = f" {lines['words']} "
+            named = next((rarity for rarity, code in rarities if code in line), 0.0) if rarities else 0.0
+            found[stored.row] = Words(value, scorer.coverage(held), named)
+    return found
+
+
 def score_words(
     request: SearchRequest,
     scorer: Scorer,
     word: float,
-    codes: Collection[str],
+    read: Mapping[int, Words],
     live: Mapping[int, ScoringRow],
     wanted: int,
 ) -> Leg:
@@ -68,35 +98,22 @@ def score_words(
         request: What was asked.
         scorer: BM25 over the scope.
         word: Query weight of one plain word.
-        codes: Terms of the codes that the question names.
+        read: What each row holds of the words.
         live: The candidates.
         wanted: Length of the leg's list.
     """
-    raw, coverage, named = {}, {}, {}
-    rarities = {code: rarity for code in codes if (rarity := scorer.rarity("words", code))}
-    for row, stored in live.items():
-        lines = dict(zip(FIELDS, stored.terms.split("\n"), strict=True))
-        value, held = scorer.score_lines(lines, dict(zip(FIELDS, stored.lengths.split(" "), strict=True)))
-        if value > 0:
-            raw[row], coverage[row] = value, scorer.coverage(held)
-            if rarities and (rarest := _rarest(rarities, lines["words"])):
-                named[row] = rarest
+    raw = {row: found.raw for row, found in read.items()}
     unit = word * scorer.rarest
     told = {
-        row: telling_words(value / unit, coverage[row], named.get(row, 0.0)) if unit else 0.0
-        for row, value in raw.items()
+        row: telling_words(found.raw / unit, found.coverage, found.named) if unit else 0.0
+        for row, found in read.items()
     }
     score = told
     if not request.adapts:
         score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}
+    coverage = {row: found.coverage for row, found in read.items()}
+    named = {row: found.named for row, found in read.items() if found.named}
     return Leg(raw, score, _ranked(raw, live, wanted), told, coverage, named)
-
-
-def _rarest(rarities: Mapping[str, float], line: str) -> float:
-    """Rarity of the rarest of the codes among the words of a line; a line is taken apart only where one is near."""
-    near = [code for code in rarities if code in line]
-    words = line.split(" ") if near else ()
-    return max((rarities[code] for code in near if code in words), default=0.0)
 
 
 def score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted: int) -> Leg:

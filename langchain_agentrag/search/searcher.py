@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from langchain_agentrag.bm25 import Scorer
 from langchain_agentrag.errors import RetrievalError, StoreError
 from langchain_agentrag.fusion import Weights, recency_lift
 from langchain_agentrag.index.expiry import Living
+from langchain_agentrag.index.protocol import TermWeights
 from langchain_agentrag.index.reading import (
     ScoringRow,
     document_speakers,
@@ -38,6 +39,7 @@ from langchain_agentrag.search.scoring import (
     confidences,
     fused_scores,
     leg_weights,
+    read_words,
     score_vectors,
     score_words,
 )
@@ -86,11 +88,10 @@ class Searcher:
         """
         self._store.check_open()
         for attempt in range(_ATTEMPTS):
+            version = self._store.catalog.version()
             partitions = self._partitions(request.scope, quarantined=request.quarantined)
             pool = self._attempt(request, partitions)
-            if attempt == _ATTEMPTS - 1 or self._generations(partitions) == self._generations(
-                self._partitions(request.scope, quarantined=request.quarantined)
-            ):
+            if attempt == _ATTEMPTS - 1 or self._is_unchanged(request, partitions, version):
                 hits = self._answer(request, pool)
                 self.shown.note(request.scope.agent_id, (hit.text for hit in hits))
                 return hits
@@ -100,9 +101,12 @@ class Searcher:
         found = (self._store.living(owner, quarantined=quarantined) for owner in scope.owners)
         return [living for living in found if living is not None and living.partition.chunks]
 
-    @staticmethod
-    def _generations(partitions: Sequence[Living]) -> list[tuple[int, int]]:
-        return [(living.partition.id, living.partition.generation) for living in partitions]
+    def _is_unchanged(self, request: SearchRequest, partitions: Sequence[Living], version: int) -> bool:
+        """Whether the partitions are still what they were; almost always nobody has written anything at all."""
+        if version == self._store.catalog.version():
+            return True
+        now = self._partitions(request.scope, quarantined=request.quarantined)
+        return _generations(partitions) == _generations(now)
 
     def _attempt(self, request: SearchRequest, partitions: list[Living]) -> Pool:
         available = sum(living.partition.chunks for living in partitions)
@@ -115,22 +119,31 @@ class Searcher:
             wanted = min(wanted * _WIDER, available)
 
     def _gather(self, request: SearchRequest, partitions: list[Living], wanted: int) -> Pool:
+        said: list[str] = []
+        near = self._start_vectors(request, partitions, wanted, said)
         troubles = list(request.troubles)
-        words, word_rows = self._ask_keywords(request, partitions, wanted, troubles)
-        near_rows = self._ask_vectors(request, partitions, wanted, troubles)
-        if words is None and near_rows is None:
-            raise RetrievalError(
-                f"Cannot search for {request.query[:80]!r}: no leg could answer ({'; '.join(troubles)}). "
-                "Run verify() to see what is broken, and repair() to rebuild it."
-            )
-        rows = list(dict.fromkeys([*word_rows, *(near_rows or [])]))
+        words, rows = self._ask_keywords(request, partitions, wanted, troubles)
         with self._store.catalog.snapshot() as connection:
             live = {row.row: row for row in scoring_rows(connection, rows)}
+            codes = self._analyzer.codes(request.searched)
+            read = (
+                read_words(words, codes, live.values()) if words else {}
+            )  # the vector leg may still be looking
+            near_rows = near()
+            troubles += said
+            if words is None and near_rows is None:
+                raise RetrievalError(
+                    f"Cannot search for {request.query[:80]!r}: no leg could answer ({'; '.join(troubles)}). "
+                    "Run verify() to see what is broken, and repair() to rebuild it."
+                )
+            more = list(dict.fromkeys(row for row in near_rows or () if row not in live))
+            added = scoring_rows(connection, more)
+            live |= {row.row: row for row in added}
             vector = Leg() if near_rows is None else score_vectors(request, live, wanted)
             keyword = Leg()
             if words is not None:
-                codes = self._analyzer.codes(request.searched)
-                keyword = score_words(request, words, self._analyzer.word_weight, codes, live, wanted)
+                read |= read_words(words, codes, added)
+                keyword = score_words(request, words, self._analyzer.word_weight, read, live, wanted)
             weights = request.weights or leg_weights(vector, keyword)
             fused = fused_scores(request, weights, vector, keyword)
             others = _said_by_others(connection, request, live)
@@ -149,19 +162,30 @@ class Searcher:
             )
             good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
             best = cap_per_group(good, request.cap)[: request.pool]
-            hits = self._show(connection, request, best, fused, lifts, weights, vector, keyword, words, live)
             likely = confidences(best, vector, keyword, live, others)
-            hits = {row: replace(hit, confidence=likely[row]) for row, hit in hits.items()}
+            hits = self._show(
+                connection, request, best, fused, likely, lifts, weights, vector, keyword, words, live
+            )
             for row in others.keys() & hits.keys():
                 note(hits[row].explanation, f"less for not being said by {others[row]}")
             vectors = {address(hits[row]): live[row].vector for row in hits}
             pool = Pool(list(hits.values()), vectors, troubles, partial(self._spans, request))
             if request.explain:
-                pool.considered = len(rows)
+                pool.considered = len(rows) + len(more)
                 pool.dropped = self._dropped(connection, request, ranked, best, fused)
         return pool
 
     # -- the legs -------------------------------------------------------------------------------------------------
+
+    def _start_vectors(
+        self, request: SearchRequest, partitions: list[Living], wanted: int, troubles: list[str]
+    ) -> Callable[[], list[int] | None]:
+        """Ask the vector leg; where Chroma answers, beside the keyword leg, and what is returned waits for it."""
+        ask = partial(self._ask_vectors, request, partitions, wanted, troubles)
+        if request.asks_keywords and any(living.partition.in_chroma for living in partitions):
+            return self._store.beside(ask).result
+        found = ask()  # an exact scan is done before a thread has started
+        return lambda: found
 
     def _ask_keywords(
         self, request: SearchRequest, partitions: list[Living], wanted: int, troubles: list[str]
@@ -169,7 +193,7 @@ class Searcher:
         if not request.asks_keywords:
             return None, []
         try:
-            asked, own = self._asked(request), self._asked(request, widen=False)
+            asked, own = self._asked(request)
             scorer = keyword_scorer(self._store, partitions, asked, own)
             return scorer, keyword_rows(self._store, partitions, scorer, wanted, request.condition)
         except (StoreError, OSError, ValueError) as error:
@@ -195,17 +219,22 @@ class Searcher:
 
     def _spans(self, request: SearchRequest, text: str) -> Spans:
         """Where the words that matched stand; character pairs count only where no word did."""
-        asked = self._asked(request)
+        asked, _ = self._asked(request)
         words = self._analyzer.match_spans(text, asked.get("words", {}).keys())
         return words or self._analyzer.match_spans(text, asked.get("grams", {}).keys())
 
-    def _asked(self, request: SearchRequest, *, widen: bool = True) -> Mapping[str, Mapping[str, float]]:
-        """Terms of the question, with those of the conversation at less weight."""
+    def _asked(self, request: SearchRequest) -> tuple[TermWeights, TermWeights]:
+        """Terms of the question with what stands for them, and without; those of the conversation at less weight."""
         text = request.query if request.supplement else request.searched
-        asked = self._analyzer.analyze_query(text, widen=widen)
+        asked, own = self._widened(text)
         if not request.supplement:
-            return asked
-        return with_supplement(asked, self._analyzer.analyze_query(request.supplement, widen=widen))
+            return asked, own
+        more, said = self._widened(request.supplement)
+        return with_supplement(asked, more), with_supplement(own, said)
+
+    def _widened(self, text: str) -> tuple[TermWeights, TermWeights]:
+        own = self._analyzer.analyze_query(text, widen=False)
+        return self._analyzer.widen(own, text), own
 
     def _answer(self, request: SearchRequest, pool: Pool) -> Hits:
         hits = choose(self._store, request, pool)
@@ -240,6 +269,7 @@ class Searcher:
         request: SearchRequest,
         best: Sequence[int],
         fused: Mapping[int, float],
+        likely: Mapping[int, float],
         lifts: Mapping[int, float],
         weights: Weights,
         vector: Leg,
@@ -276,6 +306,7 @@ class Searcher:
                 chunk_id=shown.ordinal,
                 text=shown.text,
                 score=fused[row],
+                confidence=likely[row],
                 metadata=codec.decode(shown.metadata),
                 agent_id=shown.owner,
                 start=shown.start,
@@ -286,6 +317,10 @@ class Searcher:
                 whole=shown.whole,
             )
         return hits
+
+
+def _generations(partitions: Sequence[Living]) -> list[tuple[int, int]]:
+    return [(living.partition.id, living.partition.generation) for living in partitions]
 
 
 def _nothing(_text: str) -> Spans:
