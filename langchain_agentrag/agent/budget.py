@@ -8,6 +8,7 @@ counts those before it, so that running them in parallel gives no more than runn
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from langchain_agentrag.agent.canonical import canonical
 from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.analysis.fold import fold, fold_case
+from langchain_agentrag.analysis.stopwords import DEFAULT
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.metadata import shown
 
@@ -24,6 +26,10 @@ Limit = Literal["searches", "reads", "characters", "seconds", "idle"]
 
 _HEAD = 80  # characters of a passage that a list of what was found shows
 _QUERIES = frozenset({"query", "q", "question", "search_query", "text", "input", "tool_input", "keywords"})
+_MARKS = r",;:!?\"'()\[\]{}`、。「」『』《》〈〉【】“”‘’…—·"
+_BETWEEN = re.compile(rf"\s+|(?<![a-zA-Z0-9])[{_MARKS}.]+|[{_MARKS}.]+(?![a-zA-Z0-9])")
+_SIGN = re.compile(r"[<>=≤≥≠±$€£¥%]|(?<!\w)[-\u2212](?=\d)")
+_RELATING = DEFAULT | set("without since 前 后 之前 之后 以前 以后 大于 小于 高于 低于".split())
 _COUNTED: Mapping[Kind, Limit] = {"search": "searches", "read": "reads"}
 
 
@@ -73,6 +79,12 @@ class RetrievalBudget:
 
     def __post_init__(self) -> None:
         _ = self.run
+        if not isinstance(self.conversation, Limits):
+            raise UsageError(f"conversation={self.conversation!r} must be Limits(…); Limits() for no limit.")
+        if self.overlap is None:
+            raise UsageError(
+                "overlap=None must be a number from 0 to 1; 1 for searches that find just the same."
+            )
         _check_number("overlap", self.overlap, 0, 1)
         if isinstance(self.patience, bool) or not isinstance(self.patience, int) or self.patience < 1:
             raise UsageError(f"patience={self.patience!r} must be a whole number, 1 or more.")
@@ -332,9 +344,11 @@ def head_of(text: str) -> str:
 def key_of(kind: Kind, arguments: Mapping[str, Any]) -> str:
     """The same text for near-identical calls.
 
-    The query of a search counts by its words, whatever their order, punctuation, width, case, simplified or
-    traditional; every word counts, "without" and 不 too. Anything else, such as SQL, a filter or the address of a
-    reading, counts by its value; what is empty counts like what was left out.
+    The query of a search counts by its words, whatever their punctuation, width, case, simplified or traditional; every
+    word counts, "without" and 不 too, and so do the signs of a comparison, a currency or a negative number. Keywords may
+    stand in any order. Where order says something it counts: within Chinese written without a space (重启前备份 is not
+    备份前重启), and beside words such as "from" or 到. Anything else, such as SQL, a filter or the address of a reading,
+    counts by its value; what is empty counts like what was left out.
     """
     given = {name: value for name, value in arguments.items() if value not in (None, "", {}, [])}
     if kind == "search":
@@ -348,9 +362,22 @@ def key_of(kind: Kind, arguments: Mapping[str, Any]) -> str:
         return shown(given)
 
 
-def _words_of(text: str) -> list[str]:
-    words = sorted(_every_word().analyze_query(text)["words"])
-    return words or [fold_case(fold(text))]
+def _words_of(text: str) -> list[list[str]]:
+    """The words of each stretch between spaces and punctuation; in any order where none of them relates the others."""
+    folded = fold(text)
+    stretches = [words for words in map(_stretch, _BETWEEN.split(folded)) if words]
+    if not any(all(word in _relating() or _SIGN.fullmatch(word) for word in words) for words in stretches):
+        stretches.sort()
+    return stretches or [[fold_case(folded)]]
+
+
+def _stretch(text: str) -> list[str]:
+    return [*_every_word().analyze(text).words, *_SIGN.findall(text)]
+
+
+@cache
+def _relating() -> frozenset[str]:
+    return _RELATING | {stem for word in _RELATING for stem in _every_word().analyze(word).words}
 
 
 @cache

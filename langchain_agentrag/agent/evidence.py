@@ -83,8 +83,10 @@ def _passage(item: Any) -> tuple[str, str]:  # noqa: ANN401  somebody's artifact
         chunk = item.get("chunk_id")
     else:
         node = getattr(item, "node", item)
-        text = getattr(node, "page_content", None) or getattr(node, "text", None) or str(node)
-        metadata = getattr(node, "metadata", None) or {}
+        text = getattr(node, "page_content", None) or getattr(node, "text", None)
+        text = text if isinstance(text, str) and text else str(node)
+        metadata = getattr(node, "metadata", None)
+        metadata = metadata if isinstance(metadata, Mapping) else {}
         doc_id = metadata.get("doc_id") or getattr(node, "node_id", None) or getattr(node, "id", None)
         chunk = metadata.get("chunk_id")
     if not isinstance(doc_id, str) or not doc_id:

@@ -42,6 +42,8 @@ def spent(*calls, characters=10):
         ("ＥＲＲＯＲ 42", "error 42"),
         ("“refund policy”", "policy refund"),
         ("如何重启 Redis", "redis 如何重启"),
+        ("“重启”、《备份》", "备份 重启"),
+        ("Fix (pump)... alarm", "alarm fix PUMP"),
     ],
 )
 def test_order_width_and_punctuation_make_no_other_query(one, other):
@@ -58,10 +60,58 @@ def test_order_width_and_punctuation_make_no_other_query(one, other):
         ("退款", "退款 发票"),
         ("C++", "C"),
         ("who repaired it", "when repaired it"),
+        ("retries >= 3", "retries <= 3"),
+        ("重试>=3", "重试<=3"),
+        ("-5 degrees", "5 degrees"),
+        ("$100", "€100"),
+        ("涨幅 50%", "涨幅 50"),
+        ("error 🙂", "error 😡"),
     ],
 )
 def test_a_word_more_or_other_makes_another_query(one, other):
     assert key_of("search", {"query": one}) != key_of("search", {"query": other})
+
+
+RELATIONS = [
+    ("重启", "备份", ["{}前{}", "从{}到{}", "{}比{}慢", "{} 之前 {}", "先{}后{}"]),
+    (
+        "Paris",
+        "London",
+        ["from {} to {}", "{} before {}", "{}, not {}", "{} without {}", "is {} > {}", "{} than {}"],
+    ),
+    ("备份", "restart", ["{} 之后 {}", "从 {} 到 {}", "after {} the {}", "{} 大于 {}"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "sentence"), [(a, b, sentence) for a, b, found in RELATIONS for sentence in found]
+)
+def test_the_order_of_what_a_word_relates_makes_another_query(one, other, sentence):
+    there, back = sentence.format(one, other), sentence.format(other, one)
+    assert key_of("search", {"query": there}) != key_of("search", {"query": back})
+    assert key_of("search", {"query": there}) == key_of("search", {"query": f"{there.upper()}？ "})
+
+
+@pytest.mark.parametrize("wrong", [None, {"searches": 1}, 3])
+def test_the_limits_of_a_conversation_are_limits(wrong):
+    with pytest.raises(UsageError, match="conversation="):
+        RetrievalBudget(conversation=wrong)
+
+
+def test_no_overlap_is_a_number_too():
+    with pytest.raises(UsageError, match="overlap=None"):
+        RetrievalBudget(overlap=None)
+
+
+class Odd:
+    metadata, text = "no mapping", 5
+
+
+@pytest.mark.parametrize("artifact", [Odd(), [Odd()], 5, {"id": 7}, [None]])
+def test_any_artifact_is_some_evidence(artifact):
+    found = evidence_of("said", artifact)
+    assert len(found.refs) == len(found.texts) == 1
+    assert all(isinstance(text, str) and text for text in found.texts)
 
 
 def test_other_arguments_count_by_their_value():
