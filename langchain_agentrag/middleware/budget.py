@@ -272,6 +272,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
             note = self._replies.mostly(same)
         mark = {
             "what": "made",
+            "kind": step.kind,
             "same": same is not None,
             "seconds": seconds,
             "told": list(told),
@@ -303,6 +304,8 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
             kind, answer = self._kinds.get(call["name"]), answers.get(call["id"])
             if answer is None or (kind is None and MARK not in answer.additional_kwargs):
                 continue
-            slowest = max(slowest, (answer.additional_kwargs.get(MARK) or {}).get("seconds", 0.0))
-            ledger = accounted(ledger, kind or "search", call, answer)
+            mark = answer.additional_kwargs.get(MARK) or {}
+            slowest = max(slowest, mark.get("seconds", 0.0))
+            # another process that goes on with the conversation has not met the tool yet: the answer knows
+            ledger = accounted(ledger, mark.get("kind") or kind or "search", call, answer)
         return replace(ledger.with_use(seconds=slowest), settled=messages[place].id or "")

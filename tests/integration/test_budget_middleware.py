@@ -24,6 +24,7 @@ from langchain_agentrag import (
 from langchain_agentrag.agent.budget import Limits
 from langchain_agentrag.demo.story import unpack
 from langchain_agentrag.middleware import RetrievalBudgetMiddleware
+from langchain_agentrag.tools import mark_retrieval
 from tests.integration.langchain_scripts import ScriptedModel, calls
 from tests.integration.test_langchain_agent import QUESTIONS, first_hit
 
@@ -362,3 +363,31 @@ def test_another_agents_run_shares_nothing(indexer):
         agent = create_agent(model, tools, middleware=[middleware])
         (found,) = answers(agent.invoke({"messages": [HumanMessage("?")]}))
         assert what(found) == "made"
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("search", (1, 0)), ("read", (0, 1))])
+def test_a_call_of_a_run_that_died_counts_as_what_it_was_for_the_next_process(kind, counted):
+    @tool
+    def look(q: str) -> str:
+        """Look something up."""
+        return f"找到 {q}"
+
+    def dies(messages):
+        raise RuntimeError("the process died")
+
+    saver, config = InMemorySaver(), {"configurable": {"thread_id": "t"}}
+
+    def fresh(steps):  # a middleware of its own, as after a restart
+        return create_agent(
+            ScriptedModel(steps=steps),
+            [mark_retrieval(look.model_copy(), kind)],
+            middleware=[RetrievalBudgetMiddleware()],
+            checkpointer=saver,
+        )
+
+    with pytest.raises(RuntimeError, match="died"):
+        fresh([calls("look", 1, q="泵"), dies]).invoke({"messages": [("user", "泵？")]}, config)
+    agent = fresh([AIMessage("好")])
+    agent.invoke({"messages": [("user", "继续")]}, config)
+    used = agent.get_state(config).values[MARK]["conversation"]
+    assert (used["searches"], used["reads"]) == counted
