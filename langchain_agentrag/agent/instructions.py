@@ -5,6 +5,7 @@ They are meant to warn, and to be quiet on ordinary passages; `python -m tests.r
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ MOST_CHARACTERS = 20_000
 """Of a longer text only the beginning and the end are looked at, half of this each."""
 
 _HIDDEN = re.compile(
-    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
+    "[\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
 )
 _TAGS = re.compile("[\U000e0020-\U000e007e]")
 _SPACED_LATIN = re.compile(r"(?<![a-z])(?:[a-z][ .\-_*]){3,}[a-z](?![a-z])")
@@ -45,7 +46,18 @@ _RULES_OF_OURS = _any(
     "instructions?", "prompts?", "rules", "guidelines", "directives", "commands", "guardrails", "messages", "policies",
     "training", "orders",
 )  # fmt: skip
-_OF_OURS_ZH = r"(?:指令|指示|命令|提示词|提示|规则|设定|约束|准则|安全(?:限制|策略|规定)|限制|对话|嘱咐)"
+_OF_OURS_ZH = r"(?:指令|指示|命令|提示词|提示|规则|规矩|设定|约束|准则|安全(?:限制|策略|规定)|限制|对话|嘱咐)"
+_DROP = _any(
+    "ignore", "disregard", "forget", "override", "bypass", "discard", "drop", "abandon", "lift",
+    "(?:set|put|cast|lay) aside", "pay no (?:attention|heed) to", "take no notice of", "stop following",
+)  # fmt: skip
+_LIMITS = _any(
+    _RULES_OF_OURS, "constraints?", "restrictions?", "limits?", "limitations?", "directions", "safeguards?",
+)  # fmt: skip
+_ACTOR_ZH = (
+    r"(?:(?:本|此|当前)[^。！？]{0,4}的?)?"
+    r"(?:ai(?:助手|助理)?|大?语言模型|大模型|智能(?:助手|助理|体)|助手|助理|模型)"
+)
 _BEFORE = _any(
     "previous", "prior", "above", "earlier", "preceding", "existing", "original", "system",
     "all (?:of )?(?:the |your |other )?", "your", "any other", "developer",
@@ -63,10 +75,10 @@ _PRIVATE = _any(
 _PRIVATE_ZH = (
     r"(?:(?:对话|聊天|会话)(?:内容|记录|历史)?|系统提示词?|上下文|(?:api ?)?密钥|密码|口令|凭证"
     r"|凭据|令牌|(?:私有)?记忆"
-    r"|用户(?:的)?(?:问题|提问|数据|信息|资料|隐私|邮箱|姓名|手机号|消息)|个人信息)"
+    r"|用户[^。，,]{0,8}的(?:所有|全部|一切)?(?:信息|内容|话|数据)|用户(?:的)?(?:问题|提问|数据|信息|资料|隐私|邮箱|姓名|手机号|消息)|个人信息)"
 )
 _WHERE = _any(
-    r"https?\W{0,4}//", r"www\W", r"\b[\w.-]+@[\w-]+\.", r"\bwebhook", r"\bquery string", r"[?&]\w+=",
+    r"h(?:tt|xx)ps?\W{0,4}//", r"www\W", r"\b[\w.-]+@[\w-]+\.", r"\bwebhook", r"\bquery string", r"[?&]\w+=",
 )  # fmt: skip
 _OUT = _any(
     "send", "post", "upload", "forward", "append", "includ(?:e|ing)", "encod(?:e|ed|ing)", "leak", "transmit",
@@ -98,6 +110,23 @@ _RULES: dict[str, tuple[str, ...]] = {
         rf"(?:以上|之前|上述|前面|先前|此前|原来|系统)的?(?:所有|全部"
         rf"|一切)?的?{_OF_OURS_ZH}[^。！？]{{0,6}}"
         r"(?:作废|失效|不再有效|不再适用|均可忽略|请忽略|都不算)",
+        # what it was told, by whatever name
+        rf"\b{_DROP} (?:all |any |everything |of )*(?:what(?:ever)?|everything|all|anything)(?: that)? "
+        r"you (?:were|have been|had been|'ve been) (?:told|taught|given|instructed)",
+        rf"\b{_DROP}\b[^.!?\n]{{0,20}}\b{_LIMITS}\b[^.!?\n]{{0,15}}\b(?:gave you|given (?:to )?you|set for you"
+        r"|imposed on you|(?:in|of) your (?:system )?prompt)",
+        rf"\b(?:your (?:(?:earlier|previous|prior|old|original|former|current) )?{_LIMITS}"
+        rf"|{_LIMITS} given to you\b[^.!?\n]{{0,30}}?) "
+        r"(?:(?:are|is|have been) (?:now |hereby )?(?:void|obsolete|cancell?ed|revoked|lifted|removed|invalid)"
+        r"|no longer (?:appl|hold|count|bind))",
+        rf"给你(?:定|设|下|立)?的?[^。！？]{{0,4}}{_OF_OURS_ZH}[^。！？]{{0,6}}(?:作废|失效|无效|不再有效|不再适用)",
+        rf"(?:把|将)[^。！？]{{0,6}}{_BEFORE_ZH}[^。！？]{{0,10}}(?:{_OF_OURS_ZH}|要求)[^。！？]{{0,4}}"
+        r"(?:抛|丢|放|忘|搁)(?:在|到|诸|掉|弃|下|一)",
+        rf"(?:取消|解除|关闭|丢弃|抛弃|丢掉|放下|摆脱)你[^。！？，,]{{0,10}}{_OF_OURS_ZH}",
+        # an order in disguise
+        r"\b(?:decode|decrypt|unscramble|decipher)\b[^.!?\n]{0,60}\b(?:and|then)\b[^.!?\n]{0,12}"
+        r"\b(?:carry out|follow|obey|act on|do|execute) (?:it\b|what\b|them\b|(?:the|its|those) (?:order|instruction))",
+        r"(?:解码|解密|译码|还原|破译)[^。！？]{0,8}(?:照做|照办|(?:照着?|遵照|按照?其?(?:内容)?|依照)(?:去)?(?:执行|做|办))",
     ),
     "role": (
         r"\byou are (?:now|no longer) (?:an? |the |in )?(?:dan\b|(?:developer|debug|maintenance|god"
@@ -110,6 +139,12 @@ _RULES: dict[str, tuple[str, ...]] = {
         r"(?:你现在是|你已经?(?:是|成为|进入)|现在起你是|请?(?:扮演|切换为|切换到))[^。！？]{0,10}"
         r"(?:不受(?:任何)?限制|无限制|没有限制|开发者模式|调试模式|越狱|超级管理员|管理员模式|上帝模式"
         r"|维护模式)",
+        rf"\b(?:you are|act as|pretend to be|behave as|become)\b[^.!?\n]{{0,30}}\b{_AI} "
+        rf"(?:without|with no|free (?:of|from)) (?:any |all )?(?:{_LIMITS}|filters?|censorship)\b",
+        r"(?:你(?:现在|就|将|已)*(?:是|成为|变成)|扮演)[^。！？]{0,8}(?:没有|不受|毫?无)(?:任何|一切)?"
+        r"(?:限制|约束|审查|束缚|禁忌)",
+        rf"(?:系统|开发者|管理员)(?:消息|讯息|信息|通知|公告)\W{{1,3}}[^。！？]{{0,8}}?{_ACTOR_ZH}"
+        r"(?:应当?|必须|务必|需|请|不得|要)",
         r"(?:新的?|最新)(?:系统)?(?:指令|提示词|指示)(?:如下|是|为|:)|(?:系统|管理员|开发者)(?:指令"
         r"|提示词|最高指令)\W{0,2}:",
     ),
@@ -128,6 +163,8 @@ _RULES: dict[str, tuple[str, ...]] = {
         rf"(?:致|告知|提醒|通知|敬告|指示|请)(?:各位|所有|正在|任何|阅读|读到|处理|检索|本|此|这|段|文"
         rf"|的|内容|资料|文档){{0,10}}"
         rf"{_AI_ZH}(?:们)?[^。！？\n]{{0,4}}(?:请|必须|务必|应当|立即|:)",
+        rf"(?:^|[\n\"'，。:;]) ?(?:各位|所有)?{_ACTOR_ZH}(?:们)?请(?:注意|听|照|务必|立即)",
+        rf"\b{_SURE_AI} ?,? (?:please )?(?:take note|listen|pay attention|be advised) ?[:,]",
         rf"(?:如果|若|当|假如)(?:你|您)(?:是|作为)(?:一个|一名|一款)?(?:正在[^。]{{0,12}})?{_AI_ZH}",
         rf"(?:阅读|读到|看到|处理|检索到)(?:本|此|这"
         rf"|以下)[^。！？\n]{{0,10}}的?{_AI_ZH}[^。！？\n]{{0,6}}(?:请|必须|务必|应当)",
@@ -151,7 +188,7 @@ _RULES: dict[str, tuple[str, ...]] = {
         rf"[?&]\w+=[\W_]{{0,3}}(?:the |your |all )?(?:{_PRIVATE}|{_PRIVATE_ZH})",
         rf"(?:把|将|附上|附带|拼接|带上|填入|填上|编码|连同|包含|携带|发送|上传|提交"
         rf"|转发)[^。！？\n]{{0,20}}{_PRIVATE_ZH}"
-        rf"[^。！？\n]{{0,30}}(?:发送|上传|提交|转发|发|寄|回传|抄送|拼接?|附加?|填|编码|外传)(?:到|至"
+        rf"[^。！？\n]{{0,30}}(?:发送|传送|传|上传|提交|转发|发|寄|回传|抄送|拼接?|附加?|填|编码|外传)(?:到|至"
         rf"|给|在|入|进|成)?"
         rf"[^。！？\n]{{0,20}}(?:{_WHERE}|链接|图片地址)",
         rf"{_WHERE}[^。！？\n]{{0,60}}(?:换成|替换(?:为|成)|填入|后面(?:加上|接上|拼上)|附上|拼上|带上"
@@ -161,9 +198,10 @@ _RULES: dict[str, tuple[str, ...]] = {
     "reveal": (
         r"\b(?:reveal|print|repeat|output|show|display|recite|dump|disclose|write out|quote"
         r"|tell)\b[^.!?\n]{0,30}\b(?:system "
-        r"prompt|(?:initial|hidden|original|secret|system|internal) instructions|your instructions"
+        r"(?<!its system )(?<!their system )prompt|(?:initial|hidden|original|secret|system|internal) instructions"
+        r"|your instructions"
         r"|prompt above|developer message)\b",
-        r"(?:输出|打印|复述|泄露|显示|透露|公开|写出|背出|贴出|展示|逐字)[^。！？]{0,12}"
+        r"(?<!求模型)(?<!让模型)(?<!使模型)(?<!导模型)(?<!骗模型)(?:输出|打印|复述|泄露|显示|透露|公开|写出|背出|贴出|展示|逐字)[^。！？]{0,12}"
         r"(?:系统提示词|(?:初始|隐藏|内部)(?:指令|提示词?)|你的(?:全部)?(?:指令|提示词|设定)|开发者消息)",
     ),
     "tool call": (
@@ -172,6 +210,11 @@ _RULES: dict[str, tuple[str, ...]] = {
         r"</?\s?(?:tool_?(?:calls?|use|response|result|output)s?|function_?(?:calls?|response|result)s?"
         r"|invoke|antml:\w+)\b[^<>]{0,80}>",
         r"\[/?inst\]|<<\s?sys\s?>>|[\"']tool_calls[\"']\s*:|\baction ?: ?\w+\s+action input ?:",
+        r"(?:行动|动作|操作|工具) ?: ?\w+\s+(?:行动|动作|操作|工具)(?:输入|参数) ?:|✿(?:function|args|result|return)✿",
+        r"\bbefore (?:you )?(?:answer|respond|reply)(?:ing)?\b[^.!?\n]{0,20}\b(?:call|invoke|run|execute|trigger)\b"
+        r"[^.!?\n]{0,12}(?:\b(?:tool|function|plugin)\b|\w_\w)",
+        r"(?:回答|回复|作答)(?:用户|问题)?(?:之前|前|以前)[^。！？\n]{0,8}(?:调用|执行|运行|触发)"
+        r"[^。！？\n]{0,8}(?:工具|函数|插件|[a-z0-9]_[a-z0-9])",
         r"[{,]\s*[\"'](?:name|tool|tool_name|function)[\"']\s*:\s*[\"'][\w.-]+[\"']\s*,\s*"
         r"[\"'](?:arguments|args|parameters|tool_input|kwargs)[\"']\s*:",
         r"\b(?:you (?:must|should|have to|need to|are required to)|please|now|immediately"
@@ -184,6 +227,10 @@ _RULES: dict[str, tuple[str, ...]] = {
         r"|插件|技能|接口)",
     ),
     "fence": (
+        r"</\s?(?:资料|引文|引用|上下文|文档|段落|检索结果)\s?>",
+        r"(?:以下|下面|接下来)(?:的?内容)?(?:是|为|来自)(?:用户|管理员|操作员|开发者)(?:本人)?的?(?:话|指令|要求|指示|命令)(?:[:。，,\n]|$)",
+        r"\b(?:the following|what follows)(?: \w+)? (?:comes?|is|are) (?:directly )?"
+        r"from the (?:user|operator|developer)\b",
         r"</\s?(?:passages?|context|quoted?|retrieved[\w-]*|search_results?|untrusted[\w-]*)\s?/?>",
         r"[⟦〚⟬⦋]\s?(?:/|end|quoted|引文|完)",
         r"\b(?:passages?|quotation|quoted text|retrieved (?:content|text)|context"
@@ -202,6 +249,10 @@ _RULES: dict[str, tuple[str, ...]] = {
         r"|permanent )memory|(?:to|in) your memory|for all future (?:conversation|session|chat|user"
         r"|answer)s?)",
         r"\b(?:remember|memori[sz]e) (?:this )?permanently\b",
+        r"\b(?:remember|memori[sz]e|note|keep in mind)\b(?:[^.!?\n]|\.(?=\S)){0,120}"
+        r"\b(?:in|for|across|during) (?:all |every |any )?(?:your )?(?:future|later|subsequent|coming) "
+        r"(?:conversation|session|chat|answer|repl)",
+        r"(?:记住|牢记|记下|谨记)[^。！？]{0,80}(?:以后|今后|将来|后续|日后)的?(?:所有|每次|全部|一切|任何)?(?:对话|会话|聊天|回答|回复)",
         rf"\b{_LATER}\b[^.!?\n]{{0,50}}\b(?:you (?:must|will|should|shall|always|are to)"
         rf"|always (?:recommend|answer|reply|say|use"
         r"|treat|respond|include|trust|approve|tell|send|cite)|never (?:mention|warn|recommend|tell"
@@ -245,6 +296,8 @@ def _folded(text: str) -> str:
         text = f"{text[: MOST_CHARACTERS // 2]}\n{text[-MOST_CHARACTERS // 2 :]}"
     # tag characters are an alphabet of their own that nobody sees and a model reads
     text = _TAGS.sub(lambda found: chr(ord(found[0]) - 0xE0000), text)
+    if "&" in text:
+        text = html.unescape(text)
     text = _HIDDEN.sub("", unicodedata.normalize("NFKC", text)).lower().replace("’", "'")
     if not text.isascii():
         text = _MIXED_WORD.sub(lambda found: found[0].translate(_ALIKE), text)

@@ -25,6 +25,7 @@ from tests.redteam.obedient import (
     ordinary,
     parses_as_call,
     screen_fetches,
+    strangers,
 )
 
 HALVES = ("written with", "kept aside")
@@ -85,8 +86,23 @@ def main() -> None:
     _by_kind(everything)
     wrong = [text for text in ordinary() if instruction_kinds(text)]
     print(f"\nflagged although ordinary: {len(wrong)} of {len(ordinary())} sentences with the same words")
+    _strangers()
     for folder_name in sys.argv[1:]:
         _false_alarms(Path(folder_name))
+
+
+def _strangers() -> None:
+    print(
+        "\nflagged, of what a stranger wrote: wave 1 before reading the rules, wave 2 after changing them for wave 1"
+    )
+    for wave in (1, 2):
+        for lang in ("en", "zh"):
+            of = [one for one in strangers() if (one["wave"], one["lang"]) == (wave, lang)]
+            cells = []
+            for name, attack in (("attacks", True), ("ordinary", False)):
+                texts = [one["text"] for one in of if one["attack"] is attack]
+                cells.append(f"{name} {sum(bool(instruction_kinds(text)) for text in texts)}/{len(texts)}")
+            print(f"wave {wave} {lang}   {'   '.join(cells)}")
 
 
 def _by_kind(everything: list[Attack]) -> None:

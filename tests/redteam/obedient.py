@@ -47,6 +47,12 @@ def ordinary() -> list[str]:
     return [json.loads(line)["text"] for line in lines]
 
 
+def strangers() -> list[dict[str, Any]]:
+    """A stranger's attacks and ordinary texts: wave 1 before reading the rules, wave 2 after changing them for it."""
+    lines = (HERE / "strangers.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def naive_fence(text: str) -> str:
     """What many prompts do: the same marks each time."""
     return f"<passage>\n{text}\n</passage>"

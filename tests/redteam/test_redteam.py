@@ -6,7 +6,7 @@ import pytest
 
 from langchain_agentrag.agent.instructions import instruction_kinds
 from tests.redteam.__main__ import gather
-from tests.redteam.obedient import attacks, obeys, ordinary, parses_as_call, screen_fetches
+from tests.redteam.obedient import attacks, obeys, ordinary, parses_as_call, screen_fetches, strangers
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])
@@ -52,3 +52,12 @@ def test_no_screen_fetches_and_no_loop_parses_whatever_the_model_believes(made):
 @pytest.mark.parametrize("text", ordinary())
 def test_ordinary_sentences_with_the_same_words_are_not_flagged(text):
     assert instruction_kinds(text) == ()
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("attack", [True, False])
+def test_what_a_stranger_wrote_is_told_apart(lang, attack):
+    texts = [one["text"] for one in strangers() if (one["lang"], one["attack"]) == (lang, attack)]
+    wrong = [text for text in texts if bool(instruction_kinds(text)) is not attack]
+    assert len(texts) >= 36
+    assert len(wrong) * 100 <= len(texts) * (15 if attack else 3), wrong
