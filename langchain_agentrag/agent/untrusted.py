@@ -48,9 +48,12 @@ _BARE = re.compile(r"\b((?:[a-z0-9-]+\.)*[a-z0-9-]+)\.([a-z]{2,24})(?=(?::\d+)?/
 _ACTIVE = re.compile(r"\b(javascript|vbscript|data|mailto)[:：](?=\S)", re.I)
 _LINK = re.compile(r"\]\s*([(（])(?=\s*\S)")
 _IMAGE = re.compile(r"!(?=\[)")
-_REFERENCE = re.compile(r"^(\s{0,3}\[[^\]\n]{1,100}\]):(?=\s*\S)", re.M)
+_REFERENCE = re.compile(r"^([\s>*+\-]{0,12}\[[^\]\n]{1,100}\]):(?=\s*\S)", re.M)
 _TAG = re.compile(
-    r"<(?=/?(?:img|a|script|iframe|link|object|embed|svg|video|audio|source|form|base|meta|image|style)\b)",
+    r"<(?=/?(?:img|a|script|iframe|link|object|embed|svg|video|audio|source|form|base|meta|image|style)\b)"
+    # any other tag with an attribute that makes a renderer fetch something
+    r"|<(?=[a-z](?:[^<>\"']|\"[^\"]{0,300}\"|'[^']{0,300}'){0,300}?[\s\"'/](?:src|srcset|href|background|style|poster|data"
+    r"|action|formaction|manifest|ping|lowsrc|dynsrc|xlink:href)\s*=)",
     re.I,
 )
 

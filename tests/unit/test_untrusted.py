@@ -94,8 +94,27 @@ def test_no_link_or_image_can_be_fetched(live):
 
 
 @pytest.mark.parametrize(
+    "target", ["//a.example/x", "https&#58;//a.example/x", "/\\\\a.example", "url(//a.example/x)"]
+)
+@pytest.mark.parametrize("before", ["", " title='>'", ' class="图 <b"', "\n"])
+@pytest.mark.parametrize(
+    ("tag", "attribute"),
+    [("td", "background"), ("input type=image", "src"), ("div", "style"), ("track", "SRC"), ("button", "formaction"), ("x-y", "poster")],
+)  # fmt: skip
+def test_no_tag_that_fetches_stays_a_tag(tag, attribute, before, target):
+    for quote in ("", '"', "'"):
+        shown = defanged(f"图 <{tag}{before} {attribute} = {quote}{target}{quote}> 表")
+        assert not re.search(rf"<{tag}", shown)
+
+
+@pytest.mark.parametrize("prefix", ["", "> ", ">> ", "- ", "  * "])
+def test_no_reference_stays_a_definition(prefix):
+    assert "]:" not in defanged(f"见 [图][1]\n{prefix}[1]: //a.example/x")
+
+
+@pytest.mark.parametrize(
     "plain",
-    ["主轴 12:30 停机。见第 3 章(附图)。", "a[0](x) is a call? no.", "ratio 3:4, C:\\temp, note: x", "v1.2.3 of lib.rs / std", "if (a < b) return;"],
+    ["主轴 12:30 停机。见第 3 章(附图)。", "a[0](x) is a call? no.", "ratio 3:4, C:\\temp, note: x", "v1.2.3 of lib.rs / std", "if (a < b) return;", "List<String> src = x;", "<td>图</td>"],
 )  # fmt: skip
 def test_ordinary_punctuation_is_left_alone(plain):
     assert defanged(plain).replace("] (", "](") == plain
