@@ -29,7 +29,10 @@ _QUERIES = frozenset({"query", "q", "question", "search_query", "text", "input",
 _MARKS = r",;:!?\"'()\[\]{}`、。「」『』《》〈〉【】“”‘’…—·"
 _BETWEEN = re.compile(rf"\s+|(?<![a-zA-Z0-9])[{_MARKS}.]+|[{_MARKS}.]+(?![a-zA-Z0-9])")
 _SIGN = re.compile(r"[<>=≤≥≠±$€£¥%]|(?<!\w)[-\u2212](?=\d)")
-_RELATING = DEFAULT | set("without since 前 后 之前 之后 以前 以后 大于 小于 高于 低于".split())
+_RELATING = DEFAULT | {
+    *("without", "since"),
+    *("前", "后", "之前", "之后", "以前", "以后", "大于", "小于", "高于", "低于"),
+}
 _COUNTED: Mapping[Kind, Limit] = {"search": "searches", "read": "reads"}
 
 
@@ -345,10 +348,10 @@ def key_of(kind: Kind, arguments: Mapping[str, Any]) -> str:
     """The same text for near-identical calls.
 
     The query of a search counts by its words, whatever their punctuation, width, case, simplified or traditional; every
-    word counts, "without" and 不 too, and so do the signs of a comparison, a currency or a negative number. Keywords may
-    stand in any order. Where order says something it counts: within Chinese written without a space (重启前备份 is not
-    备份前重启), and beside words such as "from" or 到. Anything else, such as SQL, a filter or the address of a reading,
-    counts by its value; what is empty counts like what was left out.
+    word counts, "without" and 不 too, and so do the signs of a comparison, a currency or a negative number.
+    Keywords may stand in any order. Where order says something it counts: within Chinese written without a space
+    (重启前备份 is not 备份前重启), and beside words such as "from" or 到. Anything else, such as SQL, a filter or the
+    address of a reading, counts by its value; what is empty counts like what was left out.
     """
     given = {name: value for name, value in arguments.items() if value not in (None, "", {}, [])}
     if kind == "search":
