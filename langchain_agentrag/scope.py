@@ -59,11 +59,6 @@ class Scope:
         """Whether a document of this owner may be shown to the caller."""
         return owner is None or owner == self.agent_id
 
-    @property
-    def writes_to(self) -> str | None:
-        """The one owner whose documents the caller may add, replace or delete."""
-        return self.agent_id
-
 
 def resolve_owner(bound: str | None, claimed: object) -> str | None:
     """Owner of a document whose metadata claims one, given the agent the call is bound to.

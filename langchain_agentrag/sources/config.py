@@ -22,7 +22,6 @@ from langchain_agentrag.sources.secrets import Secrets
 _TOP = {"store": "a text", "embeddings": "a text", "interval": "a text", "source": "[[source]] sections"}
 _INTERVAL = timedelta(seconds=60)
 _HEADER = re.compile(r"\s*\[\[\s*source\s*\]\]")
-_OTHER_HEADER = re.compile(r"\s*\[")
 
 
 @dataclass(frozen=True, slots=True)
