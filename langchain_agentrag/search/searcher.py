@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_agentrag import metadata as codec
 from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.bm25 import Scorer
 from langchain_agentrag.errors import RetrievalError, StoreError
-from langchain_agentrag.fusion import Weights, recency_lift
 from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.index.protocol import TermWeights
-from langchain_agentrag.index.reading import (
-    ScoringRow,
-    document_speakers,
-    document_times,
-    parse_locator,
-    scoring_rows,
-    stored_rows,
-)
+from langchain_agentrag.index.reading import scoring_rows
 from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import Dropped, Hit, Hits
+from langchain_agentrag.records import Hits
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.search.account import MOST_DROPPED, address, dropped_row, filtered_out, shares
+from langchain_agentrag.search.account import address, filtered_out
 from langchain_agentrag.search.candidates import keyword_rows, keyword_scorer, vector_rows
 from langchain_agentrag.search.choosing import Pool, choose
 from langchain_agentrag.search.context import with_supplement
-from langchain_agentrag.search.diversity import cap_per_group
-from langchain_agentrag.search.explain import LateExplanation, Spans, note
+from langchain_agentrag.search.explain import Spans
 from langchain_agentrag.search.planner import candidates_wanted
+from langchain_agentrag.search.ranking import Candidates, rank
 from langchain_agentrag.search.request import SearchRequest
-from langchain_agentrag.search.scoring import (
-    Leg,
-    confidences,
-    fused_scores,
-    leg_weights,
-    read_words,
-    score_vectors,
-    score_words,
-)
+from langchain_agentrag.search.scoring import Leg, read_words, score_vectors, score_words
+from langchain_agentrag.search.showing import left_behind, shown_hits
 from langchain_agentrag.search.shown import Shown
-from langchain_agentrag.search.speakers import OTHERS_SHARE, said_by_others
 
 if TYPE_CHECKING:
     import sqlite3
@@ -53,6 +36,21 @@ logger = logging.getLogger(__name__)
 
 _WIDER = 4  # factor by which the candidates grow while a cap per document leaves too few
 _ATTEMPTS = 4  # a search is repeated when a write changed what it was looking at
+
+
+class _Worded(NamedTuple):
+    """What the keyword leg answered; no scorer where it was not asked, or failed."""
+
+    scorer: Scorer | None
+    rows: Sequence[int] = ()
+    troubles: Sequence[str] = ()
+
+
+class _Nearest(NamedTuple):
+    """What the vector leg answered; None where it was not asked, or failed."""
+
+    rows: list[int] | None
+    troubles: Sequence[str] = ()
 
 
 class Searcher:
@@ -119,101 +117,86 @@ class Searcher:
             wanted = min(wanted * _WIDER, available)
 
     def _gather(self, request: SearchRequest, partitions: list[Living], wanted: int) -> Pool:
-        said: list[str] = []
-        near = self._start_vectors(request, partitions, wanted, said)
-        troubles = list(request.troubles)
-        words, rows = self._ask_keywords(request, partitions, wanted, troubles)
+        """One look at so many candidates of each leg: asked, scored, ranked, shown."""
+        nearest = self._start_vectors(request, partitions, wanted)
+        words = self._ask_keywords(request, partitions, wanted)
         with self._store.catalog.snapshot() as connection:
-            live = {row.row: row for row in scoring_rows(connection, rows)}
-            codes = self._analyzer.codes(request.searched)
-            read = (
-                read_words(words, codes, live.values()) if words else {}
-            )  # the vector leg may still be looking
-            near_rows = near()
-            troubles += said
-            if words is None and near_rows is None:
-                raise RetrievalError(
-                    f"Cannot search for {request.query[:80]!r}: no leg could answer ({'; '.join(troubles)}). "
-                    "Run verify() to see what is broken, and repair() to rebuild it."
-                )
-            more = list(dict.fromkeys(row for row in near_rows or () if row not in live))
-            added = scoring_rows(connection, more)
-            live |= {row.row: row for row in added}
-            vector = Leg() if near_rows is None else score_vectors(request, live, wanted)
-            keyword = Leg()
-            if words is not None:
-                read |= read_words(words, codes, added)
-                keyword = score_words(request, words, self._analyzer.word_weight, read, live, wanted)
-            weights = request.weights or leg_weights(vector, keyword)
-            fused = fused_scores(request, weights, vector, keyword)
-            others = _said_by_others(connection, request, live)
-            fused |= {row: fused[row] * OTHERS_SHARE for row in others.keys() & fused.keys()}
-            lifts = _lifts(connection, request, live, fused)
-            fused |= {row: min(1.0, fused[row] + lift) for row, lift in lifts.items()}
-            ranked = sorted(
-                fused,
-                # what is no closer than unrelated text scores 0, yet of two such passages the nearer one comes first
-                key=lambda row: (
-                    -fused[row],
-                    -vector.raw.get(row, -1.0),
-                    live[row].document,
-                    live[row].ordinal,
-                ),
-            )
-            good = ((row, live[row].document) for row in ranked if fused[row] >= request.threshold)
-            best = cap_per_group(good, request.cap)[: request.pool]
-            likely = confidences(best, vector, keyword, live, others)
-            hits = self._show(
-                connection, request, best, fused, likely, lifts, weights, vector, keyword, words, live
-            )
-            for row in others.keys() & hits.keys():
-                note(hits[row].explanation, f"less for not being said by {others[row]}")
-            vectors = {address(hits[row]): live[row].vector for row in hits}
-            pool = Pool(list(hits.values()), vectors, troubles, partial(self._spans, request))
+            found, troubles = self._scored(connection, request, wanted, words, nearest)
+            ranking = rank(connection, request, found)
+            find = partial(self._spans, request)
+            hits = shown_hits(connection, request, found, ranking, find)
+            vectors = {address(hit): found.live[row].vector for row, hit in hits.items()}
+            pool = Pool(list(hits.values()), vectors, troubles, find)
             if request.explain:
-                pool.considered = len(rows) + len(more)
-                pool.dropped = self._dropped(connection, request, ranked, best, fused)
+                pool.considered = len(found.live)
+                pool.dropped = left_behind(connection, request, ranking)
         return pool
 
     # -- the legs -------------------------------------------------------------------------------------------------
 
     def _start_vectors(
-        self, request: SearchRequest, partitions: list[Living], wanted: int, troubles: list[str]
-    ) -> Callable[[], list[int] | None]:
+        self, request: SearchRequest, partitions: list[Living], wanted: int
+    ) -> Callable[[], _Nearest]:
         """Ask the vector leg; where Chroma answers, beside the keyword leg, and what is returned waits for it."""
-        ask = partial(self._ask_vectors, request, partitions, wanted, troubles)
+        ask = partial(self._ask_vectors, request, partitions, wanted)
         if request.asks_keywords and any(living.partition.in_chroma for living in partitions):
             return self._store.beside(ask).result
         found = ask()  # an exact scan is done before a thread has started
         return lambda: found
 
-    def _ask_keywords(
-        self, request: SearchRequest, partitions: list[Living], wanted: int, troubles: list[str]
-    ) -> tuple[Scorer | None, list[int]]:
+    def _ask_keywords(self, request: SearchRequest, partitions: list[Living], wanted: int) -> _Worded:
         if not request.asks_keywords:
-            return None, []
+            return _Worded(None)
         try:
             asked, own = self._asked(request)
             scorer = keyword_scorer(self._store, partitions, asked, own)
-            return scorer, keyword_rows(self._store, partitions, scorer, wanted, request.condition)
+            return _Worded(scorer, keyword_rows(self._store, partitions, scorer, wanted, request.condition))
         except (StoreError, OSError, ValueError) as error:
             logger.warning("the keyword leg failed: %s", error)
-            troubles.append(f"keyword: {error}")
-            return None, []
+            return _Worded(None, troubles=[f"keyword: {error}"])
 
-    def _ask_vectors(
-        self, request: SearchRequest, partitions: list[Living], wanted: int, troubles: list[str]
-    ) -> list[int] | None:
+    def _ask_vectors(self, request: SearchRequest, partitions: list[Living], wanted: int) -> _Nearest:
         if request.vector is None:
-            return None
+            return _Nearest(None)
         try:
             rows, notes = vector_rows(self._store, partitions, request.vector, wanted, request.condition)
         except (StoreError, OSError, ValueError) as error:
             logger.warning("the vector leg failed: %s", error)
-            troubles.append(f"vector: {error}")
-            return None
-        troubles.extend(f"vector: {note}" for note in notes)
-        return rows
+            return _Nearest(None, [f"vector: {error}"])
+        return _Nearest(rows, [f"vector: {note}" for note in notes])
+
+    def _scored(
+        self,
+        connection: sqlite3.Connection,
+        request: SearchRequest,
+        wanted: int,
+        words: _Worded,
+        nearest: Callable[[], _Nearest],
+    ) -> tuple[Candidates, list[str]]:
+        """Exact scores of what either leg found, and what went wrong in them; the vector leg may still be looking.
+
+        Raises:
+            RetrievalError: neither leg could answer.
+        """
+        scorer, rows, troubles = words
+        live = {row.row: row for row in scoring_rows(connection, rows)}
+        codes = self._analyzer.codes(request.searched)
+        read = read_words(scorer, codes, live.values()) if scorer is not None else {}
+        near, said = nearest()
+        troubles = [*request.troubles, *troubles, *said]
+        if scorer is None and near is None:
+            raise RetrievalError(
+                f"Cannot search for {request.query[:80]!r}: no leg could answer ({'; '.join(troubles)}). "
+                "Run verify() to see what is broken, and repair() to rebuild it."
+            )
+        added = scoring_rows(connection, list(dict.fromkeys(row for row in near or () if row not in live)))
+        live |= {row.row: row for row in added}
+        vector = Leg() if near is None else score_vectors(request, live, wanted)
+        keyword = Leg()
+        if scorer is not None:
+            read |= read_words(scorer, codes, added)
+            keyword = score_words(request, scorer, self._analyzer.word_weight, read, live, wanted)
+        return Candidates(live, vector, keyword, scorer), troubles
 
     # -- the answer -----------------------------------------------------------------------------------------------
 
@@ -243,114 +226,6 @@ class Searcher:
             hits.trail = filtered_out(hits.trail, hits, without)
         return hits
 
-    def _dropped(
-        self,
-        connection: sqlite3.Connection,
-        request: SearchRequest,
-        ranked: Sequence[int],
-        best: Sequence[int],
-        fused: Mapping[int, float],
-    ) -> list[Dropped]:
-        """Candidates that the threshold, the cap per document or the size of the pool kept out."""
-        taken = set(best)
-        out = [row for row in ranked if row not in taken][:MOST_DROPPED]
-        full = len(best) >= request.pool
-        last = ranked.index(best[-1]) if full else len(ranked)
-        stored = stored_rows(connection, out)
-        return [
-            dropped_row(stored[row], fused[row], request, behind=ranked.index(row) > last)
-            for row in out
-            if row in stored and request.scope.admits(stored[row].owner)
-        ]
-
-    def _show(
-        self,
-        connection: sqlite3.Connection,
-        request: SearchRequest,
-        best: Sequence[int],
-        fused: Mapping[int, float],
-        likely: Mapping[int, float],
-        lifts: Mapping[int, float],
-        weights: Weights,
-        vector: Leg,
-        keyword: Leg,
-        scorer: Scorer | None,
-        live: Mapping[int, ScoringRow],
-    ) -> dict[int, Hit]:
-        stored = stored_rows(connection, best)
-        vector_ranks = {row: rank for rank, row in enumerate(vector.ranking, 1)}
-        keyword_ranks = {row: rank for rank, row in enumerate(keyword.ranking, 1)}
-        hits = {}
-        for row in best:
-            shown = stored[row]
-            if not request.scope.admits(
-                shown.owner
-            ):  # the second lock; the first is which partitions were asked
-                logger.error(
-                    "a row outside the scope reached the end of a search and was dropped; run verify()"
-                )
-                continue
-            evidence = keyword.said_of(row, keyword_ranks)
-            why = LateExplanation(
-                shown.text,
-                partial(self._spans, request) if evidence else _nothing,
-                partial(shares, scorer, live[row]) if evidence and scorer else tuple,
-                vector=vector.said_of(row, vector_ranks),
-                keyword=evidence,
-                fusion=request.fusion if request.mode == "hybrid" else request.mode,
-                weights=weights,
-                recency=lifts.get(row, 0.0),
-            )
-            hits[row] = Hit(
-                doc_id=shown.doc_id,
-                chunk_id=shown.ordinal,
-                text=shown.text,
-                score=fused[row],
-                confidence=likely[row],
-                metadata=codec.decode(shown.metadata),
-                agent_id=shown.owner,
-                start=shown.start,
-                end=shown.stop,
-                context=shown.context,
-                locator=parse_locator(shown.locator),
-                explanation=why,
-                whole=shown.whole,
-            )
-        return hits
-
 
 def _generations(partitions: Sequence[Living]) -> list[tuple[int, int]]:
     return [(living.partition.id, living.partition.generation) for living in partitions]
-
-
-def _nothing(_text: str) -> Spans:
-    return ()
-
-
-def _said_by_others(
-    connection: sqlite3.Connection, request: SearchRequest, live: Mapping[int, ScoringRow]
-) -> dict[int, str]:
-    """Row → who was asked for, of the candidates that another speaker says."""
-    told = {row: stored.document for row, stored in live.items() if not stored.terms.endswith("\n")}
-    if not told:  # no candidate has a context, so nobody speaks
-        return {}
-    speakers = document_speakers(connection, list(set(told.values())))
-    rows = {row: speakers[document] for row, document in told.items() if document in speakers}
-    return said_by_others(request.searched, rows)
-
-
-def _lifts(
-    connection: sqlite3.Connection,
-    request: SearchRequest,
-    live: Mapping[int, ScoringRow],
-    fused: Mapping[int, float],
-) -> dict[int, float]:
-    """What being recent adds to the score of each row; empty when it is not asked for."""
-    if request.recency is None:
-        return {}
-    times = document_times(connection, list({live[row].document for row in fused}))
-    return {
-        row: recency_lift(score, request.now - times[live[row].document], request.recency)
-        for row, score in fused.items()
-        if live[row].document in times
-    }
