@@ -75,7 +75,8 @@ class Backend(Protocol):
 
     @property
     def label(self) -> str:
-        """First part of the documents' ids, unless a name is given."""
+        """First part of the documents' ids, unless a name is given; the place, unless a backend says otherwise."""
+        return self.place
 
     def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession | Gap]:
         """Everything there is now.

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.base import Gap
-from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, digest, recorded, within
+from langchain_agentrag.connectors.memory.backend import (
+    Backend,
+    FoundSession,
+    MemorySession,
+    digest,
+    recorded,
+    within,
+)
 from langchain_agentrag.connectors.memory.dialogue import Reading, Recorded, entries_of
 from langchain_agentrag.connectors.memory.json_lines import Lines, agent_of, is_record
 from langchain_agentrag.connectors.memory.messages import looks_like_message
@@ -26,7 +33,7 @@ _WRAPPINGS: Final = ("chat_store", "value", "state", "state_data", "_data", "mem
 """What a dumped chat store may sit in: a buffer, a component, the context of a workflow."""
 
 
-class JsonHistories:
+class JsonHistories(Backend):
     """Histories in a file, or in the JSON files of a folder and those below it."""
 
     kind = KIND
@@ -41,11 +48,6 @@ class JsonHistories:
     def place(self) -> str:
         """Name of the file or folder, and digest of where it is."""
         return f"{self._path.stem or 'root'}:{digest(str(self._path.resolve()))[:8]}"
-
-    @property
-    def label(self) -> str:
-        """The same."""
-        return self.place
 
     def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession | Gap]:
         """Sessions of every file; lines of several files that name one session belong together.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, recorded
+from langchain_agentrag.connectors.memory.backend import Backend, FoundSession, MemorySession, recorded
 from langchain_agentrag.connectors.memory.database import identity
 from langchain_agentrag.connectors.memory.dialogue import Reading, entries_of
 from langchain_agentrag.connectors.memory.sql_rows import RowGroup, SessionRows
@@ -31,7 +31,7 @@ def session_column(columns: Sequence[str]) -> str | None:
     return "session_id" if "session_id" in named else named[0] if len(named) == 1 else None
 
 
-class LangChainTable:
+class LangChainTable(Backend):
     """Chat histories in a table."""
 
     kind = KIND
@@ -49,11 +49,6 @@ class LangChainTable:
     def place(self) -> str:
         """Name of the table and digest of the database."""
         return f"{self._rows.table}:{identity(self._rows.engine)}"
-
-    @property
-    def label(self) -> str:
-        """The same."""
-        return self.place
 
     def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession]:
         """One session per value of the session column, and of `agent_id` where the table has such a column."""

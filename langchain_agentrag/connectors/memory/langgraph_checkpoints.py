@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.base import Gap
-from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, digest
+from langchain_agentrag.connectors.memory.backend import Backend, FoundSession, MemorySession, digest
 from langchain_agentrag.connectors.memory.database import connected_to, identity, reported
 from langchain_agentrag.connectors.memory.dialogue import Reading, Recorded, entries_of
 from langchain_agentrag.connectors.memory.messages import NotAMessageError, looks_like_message, read_message
@@ -37,7 +37,7 @@ _Namespaces = dict[str, dict[str, Mapping[str, Any]]]
 """Namespace → id of a checkpoint, which grows with time → its metadata."""
 
 
-class SaverCheckpoints:
+class SaverCheckpoints(Backend):
     """Threads of a checkpointer, through its public `list`: the tables behind it change between versions."""
 
     kind = KIND
@@ -53,11 +53,6 @@ class SaverCheckpoints:
         """Where the saver's database is; "" for one in memory."""
         where = connected_to(getattr(self._saver, "conn", None))
         return f"checkpoints:{digest(where)[:8]}" if where else ""
-
-    @property
-    def label(self) -> str:
-        """The same."""
-        return self.place
 
     def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession | Gap]:
         """A session per thread and chain of nodes that leads to a subgraph, the main graph first."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.base import Gap
-from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, digest
+from langchain_agentrag.connectors.memory.backend import Backend, FoundSession, MemorySession, digest
 from langchain_agentrag.connectors.memory.database import connected_to, identity, reported
 from langchain_agentrag.connectors.memory.dialogue import Reading, when
 from langchain_agentrag.connectors.memory.items import StoredItem
@@ -25,7 +25,7 @@ COLUMNS: Final = frozenset({"prefix", "key", "value", "created_at", "updated_at"
 _PAGE: Final = 10_000  # few pages: an item that is changed between two of them moves to the other
 
 
-class StoreItems:
+class StoreItems(Backend):
     """Items of a store object."""
 
     kind = KIND
@@ -41,11 +41,6 @@ class StoreItems:
         """Where the store's database is; "" when it cannot be told."""
         where = connected_to(getattr(self._store, "conn", None))
         return f"store:{digest(where)[:8]}" if where else ""
-
-    @property
-    def label(self) -> str:
-        """The same."""
-        return self.place
 
     def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession | Gap]:
         """One session per item."""
@@ -71,7 +66,7 @@ class StoreItems:
             offset += _PAGE
 
 
-class StoreTable:
+class StoreTable(Backend):
     """Items in the table of `SqliteStore` or `PostgresStore`."""
 
     kind = KIND
@@ -86,11 +81,6 @@ class StoreTable:
     def place(self) -> str:
         """Name of the table and digest of the database."""
         return f"{self._table}:{identity(self._engine)}"
-
-    @property
-    def label(self) -> str:
-        """The same."""
-        return self.place
 
     def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession | Gap]:
         """One session per item that has not expired."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, recorded
+from langchain_agentrag.connectors.memory.backend import Backend, FoundSession, MemorySession, recorded
 from langchain_agentrag.connectors.memory.database import identity
 from langchain_agentrag.connectors.memory.dialogue import Reading, entries_of
 from langchain_agentrag.connectors.memory.langchain_sql import opened
@@ -22,7 +22,7 @@ KIND: Final = "llamaindex-sql"
 COLUMNS: Final = frozenset({"id", "key", "timestamp", "role", "status", "data"})
 
 
-class LlamaIndexTable:
+class LlamaIndexTable(Backend):
     """Chat histories in a table."""
 
     kind = KIND
@@ -40,11 +40,6 @@ class LlamaIndexTable:
     def place(self) -> str:
         """Name of the table and digest of the database."""
         return f"{self._rows.table}:{identity(self._rows.engine)}"
-
-    @property
-    def label(self) -> str:
-        """The same."""
-        return self.place
 
     def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession]:
         """One session per key, and per `agent_id` where the table has such a column."""

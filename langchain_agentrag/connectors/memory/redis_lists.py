@@ -8,7 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from langchain_agentrag.connectors.base import Gap
-from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, digest, recorded
+from langchain_agentrag.connectors.memory.backend import (
+    Backend,
+    FoundSession,
+    MemorySession,
+    digest,
+    recorded,
+)
 from langchain_agentrag.connectors.memory.dialogue import Reading, entries_of
 from langchain_agentrag.connectors.memory.langchain_sql import opened
 from langchain_agentrag.errors import ConnectorError, MissingExtraError, UsageError
@@ -27,7 +33,7 @@ _KINDS: Final[dict[_Form, str]] = {
 }
 
 
-class RedisHistories:
+class RedisHistories(Backend):
     """Histories below a prefix. Keys that hold something else, of which a Redis is full, are passed over.
 
     Args:
@@ -52,11 +58,6 @@ class RedisHistories:
     def place(self) -> str:
         """Digest of the server, the database and the prefix."""
         return f"redis:{digest(self._address(), self._prefix)[:8]}"
-
-    @property
-    def label(self) -> str:
-        """The same."""
-        return self.place
 
     def sessions(self, reading: Reading, agent_id: str | None) -> Iterator[FoundSession | Gap]:
         """One session per history.
