@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from llama_index.core.tools import BaseTool, FunctionTool, ToolMetadata, ToolOutput
+from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
 from llama_index.core.tools.types import adapt_to_async_tool
 from llama_index.core.workflow import Context
 
 from langchain_agentrag.agent.budget import Kind
 from langchain_agentrag.agent.meter import Answered, RetrievalMeter
+from langchain_agentrag.llama_index.workflow_tool import WorkflowTool
 
 _CONTEXT = "ctx"
 _MARK = "agentrag_retrieval"
@@ -34,8 +35,8 @@ def budgeted_tools(
     return [BudgetedTool(tool, meter, kind) for tool in tools]
 
 
-class BudgetedTool(FunctionTool):
-    """Made by `budgeted_tools`. It is a `FunctionTool`, because LlamaIndex hands a workflow's context to those only."""
+class BudgetedTool(WorkflowTool):
+    """Made by `budgeted_tools`."""
 
     def __init__(self, tool: BaseTool, meter: RetrievalMeter, kind: Kind) -> None:
         self._tool, self._meter, self._kind = adapt_to_async_tool(tool), meter, kind
@@ -86,25 +87,6 @@ class BudgetedTool(FunctionTool):
             self._failed(arguments, began)
             raise
         return self._told(arguments, output, time.perf_counter() - began)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """`call`."""
-        return self.call(*args, **kwargs)
-
-    @property
-    def fn(self) -> Callable[..., Any]:
-        """The tool as a function, within the budget as well."""
-        return self.call
-
-    @property
-    def async_fn(self) -> Callable[..., Any]:
-        """The tool as an asynchronous function, within the budget as well."""
-        return self.acall
-
-    @property
-    def real_fn(self) -> Callable[..., Any]:
-        """The tool as an asynchronous function, within the budget as well."""
-        return self.acall
 
     async def _begin(self, context: object) -> None:
         """Begin a run of the meter with each run of the workflow, which marks itself in its context."""

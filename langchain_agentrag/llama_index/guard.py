@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from llama_index.core.tools import BaseTool, FunctionTool, ToolMetadata, ToolOutput
+from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
 from llama_index.core.tools.types import adapt_to_async_tool
 
 from langchain_agentrag.agent.model_check import validators_of
 from langchain_agentrag.agent.operations import AgentOperations, Operations
 from langchain_agentrag.agent.tool_rules import GuardedTool, Outcome, RiskName, ToolRule
 from langchain_agentrag.errors import AgentRagError, ScopeError
+from langchain_agentrag.llama_index.workflow_tool import WorkflowTool
 from langchain_agentrag.scope import check_agent_id
 
 logger = logging.getLogger(__name__)
@@ -56,8 +57,8 @@ def guarded_tool(
     return GuardedFunctionTool(tool, operations, guarded, list(schema.get("properties", {})), agent_id, scope)
 
 
-class GuardedFunctionTool(FunctionTool):
-    """Made by `guarded_tool`. It is a `FunctionTool`, because LlamaIndex hands a workflow's context to those only."""
+class GuardedFunctionTool(WorkflowTool):
+    """Made by `guarded_tool`."""
 
     def __init__(
         self,
@@ -110,25 +111,6 @@ class GuardedFunctionTool(FunctionTool):
         except AgentRagError as error:
             return self._unable(kept, error)
         return kept.output(outcome)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """`call`."""
-        return self.call(*args, **kwargs)
-
-    @property
-    def fn(self) -> Callable[..., Any]:
-        """The tool as a function, under guard as well."""
-        return self.call
-
-    @property
-    def async_fn(self) -> Callable[..., Awaitable[Any]]:
-        """The tool as an asynchronous function, under guard as well."""
-        return self.acall
-
-    @property
-    def real_fn(self) -> Callable[..., Any]:
-        """The tool as an asynchronous function, under guard as well."""
-        return self.acall
 
     def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The arguments by name, and what the framework adds to them."""

@@ -10,7 +10,7 @@ from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.schema import NodeWithScore
-from llama_index.core.tools import FunctionTool, QueryEngineTool, ToolMetadata, ToolOutput
+from llama_index.core.tools import QueryEngineTool, ToolMetadata, ToolOutput
 from llama_index.core.workflow import Context
 from pydantic import BaseModel, Field
 
@@ -19,6 +19,7 @@ from langchain_agentrag.agent.untrusted import closed
 from langchain_agentrag.errors import InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
 from langchain_agentrag.llama_index.retriever import HybridRetriever
+from langchain_agentrag.llama_index.workflow_tool import WorkflowTool
 from langchain_agentrag.scope import check_agent_id
 
 LONGEST_DESCRIPTION = 1024
@@ -117,11 +118,8 @@ class AgentQueryEngineTool(QueryEngineTool):
         )
 
 
-class WorkflowQueryEngineTool(AgentQueryEngineTool, FunctionTool):  # type: ignore[misc]  # two from_defaults
-    """The same for an `AgentWorkflow`: the agent is the one that is running.
-
-    It is a `FunctionTool` too, because LlamaIndex hands the workflow's context to those only.
-    """
+class WorkflowQueryEngineTool(AgentQueryEngineTool, WorkflowTool):  # type: ignore[misc]  # two from_defaults
+    """The same for an `AgentWorkflow`: the agent is the one that is running."""
 
     requires_context = True
     ctx_param_name = _CONTEXT
@@ -136,10 +134,6 @@ class WorkflowQueryEngineTool(AgentQueryEngineTool, FunctionTool):  # type: igno
         raise ScopeError(
             "This tool takes the agent from the running AgentWorkflow: call it from there, or bind an agent_id=…"
         )
-
-    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """`call`."""
-        return self.call(*args, **kwargs)
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Search on behalf of the workflow's current agent."""
@@ -157,21 +151,6 @@ class WorkflowQueryEngineTool(AgentQueryEngineTool, FunctionTool):  # type: igno
             )
         engine = _within(self._engine_of(check_agent_id(agent)), window)
         return self._output(query, await _for_model(engine).aquery(query))
-
-    @property
-    def fn(self) -> Callable[..., Any]:
-        """The tool as a function."""
-        return self.call
-
-    @property
-    def async_fn(self) -> Callable[..., Any]:
-        """The tool as an asynchronous function."""
-        return self.acall
-
-    @property
-    def real_fn(self) -> Callable[..., Any]:
-        """The tool as a function."""
-        return self.acall
 
 
 def as_query_engine_tool(
