@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 Language = Literal["en", "zh"]
 """Language of descriptions and replies; questions and passages may be in any."""
+
+_HAN, _LATIN_WORD = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[a-zA-Z]{2,}")
 
 MOST_HITS = 50
 """Largest k a model may ask for."""
@@ -228,6 +231,19 @@ _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
         "offset": "上次读取被截断时从哪里继续；截断处会写明数字。",
     },
 }
+
+
+def language_of(text: str, otherwise: Language = "en") -> Language:
+    """The language in which to answer somebody who wrote this.
+
+    Args:
+        text: A question, say.
+        otherwise: For a text without a word of either.
+    """
+    characters, words = len(_HAN.findall(text)), len(_LATIN_WORD.findall(text))
+    if not characters and not words:
+        return otherwise
+    return "zh" if characters > words else "en"
 
 
 def search_arguments(language: Language, k: int) -> type[SearchArguments]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from langchain_agentrag.agent.arguments import Language
+from langchain_agentrag.agent.arguments import Language, language_of
 from langchain_agentrag.agent.budget import Call, Kind, Ledger, Limit
 from langchain_agentrag.agent.untrusted import PassageSafety
 
@@ -81,13 +81,14 @@ _WORDS: Mapping[Language, Mapping[str, str]] = {
 
 
 class BudgetReplies:
-    """Texts in one language.
+    """Texts in one language; the last message, which is for whoever asked, in that of the question.
 
     Args:
         language: "en" or "zh".
     """
 
     def __init__(self, language: Language) -> None:
+        self._language: Language = language
         self._words = _WORDS[language]
 
     def repeat(self, call: Call) -> str:
@@ -144,7 +145,11 @@ class BudgetReplies:
         )
 
     def end(self, ledger: Ledger, limit: Limit, missing: Sequence[str]) -> str:
-        """The last message of a run whose model would not stop."""
+        """The last message of a run whose model would not stop, in the language of the question."""
+        asked = BudgetReplies(language_of(ledger.question, self._language))
+        return asked._end(ledger, limit, missing)
+
+    def _end(self, ledger: Ledger, limit: Limit, missing: Sequence[str]) -> str:
         lines = [self._words["end"].format(question=_short(ledger.question), why=self._why(limit))]
         found = _found(ledger.calls)
         lines.append(self._words["end_found" if found else "end_none"].format(calls=len(ledger.calls)))

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from langchain_agentrag.agent.arguments import Language
+from langchain_agentrag.agent.arguments import Language, language_of
 from langchain_agentrag.agent.canonical import canonical
 from langchain_agentrag.agent.operations import AgentOperations
 from langchain_agentrag.agent.run_records import (
@@ -70,7 +70,7 @@ def run_agent(
     task: str | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     on_event: Callable[[TaskEvent], None] = lambda _: None,
-    language: Language = "en",
+    language: Language | None = None,
 ) -> RunResult:
     """Run a policy until it answers or the budget ends; it always ends, and never raises for a tool or the policy.
 
@@ -85,7 +85,7 @@ def run_agent(
             guarded. A random one by default.
         cancelled: Asked between calls; True ends the run.
         on_event: Told each event of the task.
-        language: Language of the last message.
+        language: Language of the last message; by default that of the question.
 
     Raises:
         UsageError: a guarded tool is not among the tools, or there are no operations to guard it with.
@@ -111,7 +111,7 @@ async def arun_agent(policy: Policy, tools: Tools, question: str, **options: Any
 
     Closing the loop waits for such a thread, also for one that this run no longer waits for.
     """
-    options = {"budget": None, "operations": None, "guarded": (), "task": None, "language": "en", **options}
+    options = {"budget": None, "operations": None, "guarded": (), "task": None, "language": None, **options}
     options = {"cancelled": lambda: False, "on_event": lambda _: None, **options}
     budget = options.pop("budget") or Budget()
     run = _Run(policy, tools, question, budget, **options)
@@ -157,7 +157,7 @@ class _Run:
         task: str | None,
         cancelled: Callable[[], bool],
         on_event: Callable[[TaskEvent], None],
-        language: Language,
+        language: Language | None,
     ) -> None:
         self._guarded = {tool.name: tool for tool in guarded}
         missing = sorted(self._guarded.keys() - tools.keys())
@@ -167,7 +167,7 @@ class _Run:
             raise UsageError(f"The tools {sorted(self._guarded)} are guarded: pass operations=… of an agent.")
         self._policy, self._tools, self._question, self._budget = policy, tools, question, budget
         self._operations, self._cancelled, self._on_event = operations, cancelled, on_event
-        self._language: Language = language
+        self._language: Language = language or language_of(question)
         self._state = TaskState(task or uuid.uuid4().hex)
         self._events: list[TaskEvent] = []
         self._done: list[Step] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NotRequired
 
@@ -81,7 +81,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         restate: Whether the question and what is left stand beside each result.
         sufficiency: Whether the parts of the question without evidence do as well: "rules", a model (a function prompt
             -> text, a chat model of LangChain or LlamaIndex) that is asked after each result, or None.
-        language: Language of what the model is told.
+        language: Language of what the model is told; the last message is in that of the question.
 
     Raises:
         UsageError: a tool is declared as something else, or the model is of no known kind.
@@ -108,14 +108,14 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
             raise UsageError(
                 f"The tool {unknown[0]!r} is declared {self._declared[unknown[0]]!r}: say 'search' or 'read'."
             )
-        self._kinds = dict(self._declared)
+        self._known: dict[str, Kind] = {}  # tools that were met, for the time when they are no longer offered
 
     # -- a run and its steps ------------------------------------------------------------------------------------------
 
     def before_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
         """Begin anew, with the question that the run is about."""
         asked = next((m for m in reversed(state["messages"]) if isinstance(m, HumanMessage)), None)
-        ledger = self._settled(state).begun(str(asked.text) if asked is not None else "")
+        ledger = self._settled(state, self._kinds(())).begun(str(asked.text) if asked is not None else "")
         return {MARK: ledger.as_json()}
 
     async def abefore_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
@@ -126,11 +126,12 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> Answer:
         """Account the calls of the last step, and ask the model without the tools that are over."""
-        ledger = self._settled(request.state)
-        closed = self._closed(request, ledger)
+        kinds = self._kinds(request.tools)
+        ledger = self._settled(request.state, kinds)
+        closed = self._budget.closed(ledger)
         began = time.perf_counter()
-        response = handler(self._narrowed(request, closed))
-        return self._kept(request, response, ledger, closed, time.perf_counter() - began)
+        response = handler(self._narrowed(request, kinds, closed))
+        return self._kept(response, ledger, kinds, closed, time.perf_counter() - began)
 
     async def awrap_model_call(
         self,
@@ -138,11 +139,12 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> Answer:
         """`wrap_model_call` without blocking the event loop."""
-        ledger = self._settled(request.state)
-        closed = self._closed(request, ledger)
+        kinds = self._kinds(request.tools)
+        ledger = self._settled(request.state, kinds)
+        closed = self._budget.closed(ledger)
         began = time.perf_counter()
-        response = await handler(self._narrowed(request, closed))
-        return self._kept(request, response, ledger, closed, time.perf_counter() - began)
+        response = await handler(self._narrowed(request, kinds, closed))
+        return self._kept(response, ledger, kinds, closed, time.perf_counter() - began)
 
     # -- a call -------------------------------------------------------------------------------------------------------
 
@@ -177,15 +179,12 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
 
     # -- the parts of it ----------------------------------------------------------------------------------------------
 
-    def _closed(self, request: ModelRequest[Any], ledger: Ledger) -> dict[Kind, Limit]:
-        for tool in request.tools:
-            self._learn(tool)
-        return self._budget.closed(ledger)
-
-    def _narrowed(self, request: ModelRequest[Any], closed: Mapping[Kind, Limit]) -> ModelRequest[Any]:
+    def _narrowed(
+        self, request: ModelRequest[Any], kinds: Mapping[str, Kind], closed: Mapping[Kind, Limit]
+    ) -> ModelRequest[Any]:
         if not closed:
             return request
-        gone = {name for name, kind in self._kinds.items() if kind in closed}
+        gone = {name for name, kind in kinds.items() if kind in closed}
         changes: dict[str, Any] = {"tools": [tool for tool in request.tools if name_of(tool) not in gone]}
         if forces(request.tool_choice, gone):
             changes["tool_choice"] = None
@@ -199,20 +198,20 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
 
     def _kept(
         self,
-        request: ModelRequest[Any],
         response: ModelResponse[Any],
         ledger: Ledger,
+        kinds: Mapping[str, Kind],
         closed: Mapping[Kind, Limit],
         seconds: float,
     ) -> Answer:
         """The response with the account beside it; without the calls of a model that goes on with what is over."""
         ledger = ledger.with_use(seconds=seconds)
         late = {
-            call["id"]: closed[self._kinds[call["name"]]]
+            call["id"]: closed[kinds[call["name"]]]
             for message in response.result
             if isinstance(message, AIMessage)
             for call in message.tool_calls
-            if self._kinds.get(call["name"]) in closed
+            if kinds.get(call["name"]) in closed
         }
         if late and ledger.refused >= _REFUSALS:
             missing = open_parts(ledger.question, ledger.told) if self._sufficiency is not None else []
@@ -224,27 +223,29 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         kept: Command[Any] = Command(update={MARK: ledger.as_json()})
         return ExtendedModelResponse(model_response=response, command=kept)
 
-    def _learn(self, tool: Any) -> None:
-        name, kind = name_of(tool), kind_of(tool)
-        if name is not None and kind is not None and name not in self._declared:
-            self._kinds[name] = kind
+    def _kinds(self, tools: Iterable[Any]) -> dict[str, Kind]:
+        """Names of the tools that retrieve: of these, of those that were met before, and of those that were declared.
+
+        One that was met before, with another agent, and is here no retrieval tool is none.
+        """
+        here = {name: kind_of(tool) for tool in tools if (name := name_of(tool)) is not None}
+        self._known.update({name: kind for name, kind in here.items() if kind is not None})
+        kinds = {**self._known, **here, **self._declared}
+        return {name: kind for name, kind in kinds.items() if kind is not None}
 
     def _step(self, request: ToolCallRequest) -> RetrievalStep | None:
         """This call among those of its step; None for a tool that does not retrieve."""
-        for tool in (request.tool, *(getattr(request.runtime, "tools", None) or ())):
-            self._learn(tool)
+        kinds = self._kinds((*(getattr(request.runtime, "tools", None) or ()), request.tool))
         call = request.tool_call
-        kind = self._kinds.get(call["name"])
+        kind = kinds.get(call["name"])
         if kind is None:
             return None
-        siblings = [other for other in calls_beside(request) if other["name"] in self._kinds] or [call]
+        siblings = [other for other in calls_beside(request) if other["name"] in kinds] or [call]
         place = next((n for n, other in enumerate(siblings) if other["id"] == call["id"]), None)
         if place is None:
             siblings, place = [call], 0
         asked = [
-            Asked(
-                self._kinds[other["name"]], full_key(self._kinds[other["name"]], other["name"], other["args"])
-            )
+            Asked(kinds[other["name"]], full_key(kinds[other["name"]], other["name"], other["args"]))
             for other in siblings
         ]
         ledger = ledger_of(request.state)
@@ -290,7 +291,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
             update={"content": content, "additional_kwargs": {**response.additional_kwargs, MARK: mark}}
         )
 
-    def _settled(self, state: Mapping[str, Any]) -> Ledger:
+    def _settled(self, state: Mapping[str, Any], kinds: Mapping[str, Kind]) -> Ledger:
         """The ledger with the calls of the last step, in their order."""
         ledger, messages = ledger_of(state), state["messages"]
         place = next(
@@ -301,7 +302,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         answers = {m.tool_call_id: m for m in messages[place + 1 :] if isinstance(m, ToolMessage)}
         slowest = 0.0
         for call in messages[place].tool_calls:
-            kind, answer = self._kinds.get(call["name"]), answers.get(call["id"])
+            kind, answer = kinds.get(call["name"]), answers.get(call["id"])
             if answer is None or (kind is None and MARK not in answer.additional_kwargs):
                 continue
             mark = answer.additional_kwargs.get(MARK) or {}

@@ -391,3 +391,34 @@ def test_a_call_of_a_run_that_died_counts_as_what_it_was_for_the_next_process(ki
     agent.invoke({"messages": [("user", "继续")]}, config)
     used = agent.get_state(config).values[MARK]["conversation"]
     assert (used["searches"], used["reads"]) == counted
+
+
+@tool
+def look(query: str) -> str:
+    """Looks."""
+    return f"nothing on {query}"
+
+
+def test_agents_that_share_the_middleware_keep_their_own_tools(indexer):
+    middleware = RetrievalBudgetMiddleware(RetrievalBudget(searches=1))
+    steps = [calls("look", 1, query="a"), calls("look", 2, query="b"), AIMessage("done")]
+    marked = mark_retrieval(look.model_copy(), "search")
+    for given, made in [(marked, 1), (look, 2), (marked, 1), (look, 2)]:
+        agent = create_agent(WatchingModel(steps=list(steps)), [given], middleware=[middleware])
+        told = [message.text for message in answers(agent.invoke({"messages": [("user", "find it")]}))]
+        assert sum(text.startswith("nothing on") for text in told) == made
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("泵 E1102 怎么处理？", "不得不停止"),
+        ("What does 退款 mean here?", "I had to stop"),
+        ("退款 refund 的时限", "不得不停止"),
+    ],
+)
+def test_the_last_message_is_in_the_language_of_the_question(indexer, language, question, said):
+    steps = [calls("search", number, query=f"{number} 泵") for number in range(9)]
+    _, agent = agent_of(indexer, steps, RetrievalBudget(searches=1), language=language)
+    assert said in agent.invoke({"messages": [("user", question)]})["messages"][-1].text

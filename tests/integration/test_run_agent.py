@@ -102,7 +102,7 @@ def test_an_agent_that_goes_in_circles_is_stopped(run, circle):
         lambda s: decisions[next(numbers) % circle], {"echo": echo}, QUESTION, budget=Budget(steps=100)
     )
     assert (result.stopped, len(result.steps)) == ("loop", 3 * circle)
-    assert "again and again" in result.message
+    assert "同样的调用反复" in result.message  # the question is Chinese
 
 
 def test_the_same_call_with_another_notation_is_the_same(run):
