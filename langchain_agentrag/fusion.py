@@ -158,7 +158,7 @@ def adaptive_weights(near: Sequence[float], best: tuple[float, float] | None, na
     words holds much of what was asked, yet lies far down the list of the nearest, and that list is a crowd in which
     nothing stands out. Then it is the vector leg that guesses (short turns of a dialogue that all sound alike). Words
     lose when the nearest stand far out, unless they name a code. Constants are round, chosen on ten collections and two
-    embedding models together (`benchmarks/quality.py`, ARCHITECTURE.md).
+    embedding models together (`benchmarks/quality.py`, DECISIONS.md).
 
     Args:
         near: Cosines on the common scale (`calibrate_cosine`), nearest first.

@@ -3,7 +3,7 @@
     python -m benchmarks.router [--wrong] [--false DATA…]
 
 `first.tsv` was there when the rules were written. `second.tsv` was written after them, and by it they were judged
-once; the figure of that first look is kept in ARCHITECTURE.md. A question counts when search type, types and sources,
+once; the figure of that first look is kept in DECISIONS.md. A question counts when search type, types and sources,
 both ends of the stretch of time and the weight of its words are all as expected. It is Wednesday 18 March 2026,
 10:00 in Shanghai. `--false` counts into how many ordinary questions (queries.jsonl of the folders) something is read
 that they do not ask for.
