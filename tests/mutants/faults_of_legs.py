@@ -17,7 +17,7 @@ from langchain_agentrag.ingest import pipeline
 from langchain_agentrag.metadata import decode
 from langchain_agentrag.records import Hits
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.search import candidates, scoring, searcher
+from langchain_agentrag.search import candidates, ranking, scoring, searcher
 from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
 # -- one leg without the other ----------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def _() -> Any:
     def backwards(found: Any, key: Any) -> list[Any]:
         return builtins.sorted(found, key=lambda row: (*key(row)[:-2], -key(row)[-2], key(row)[-1]))
 
-    return patch.object(searcher, "sorted", backwards, create=True)
+    return patch.object(ranking, "sorted", backwards, create=True)
 
 
 @fault("one hit more than wanted")
@@ -281,7 +281,7 @@ def _() -> Any:
 @fault("the legs are exchanged in fusion")
 def _() -> Any:
     return around(
-        searcher, "fused_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])
+        ranking, "fused_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])
     )
 
 

@@ -12,7 +12,7 @@ from langchain_agentrag.filters import Condition, Not, Or, within
 from langchain_agentrag.index import batch, expiry
 from langchain_agentrag.index import store as storage
 from langchain_agentrag.index.expiry import Living
-from langchain_agentrag.search import request, searcher
+from langchain_agentrag.search import ranking, request
 from tests.mutants.faults import around, fault
 
 
@@ -85,15 +85,13 @@ def _() -> Any:
 
 @fault("being recent counts for more than the words")
 def _() -> Any:
-    return around(
-        searcher, "recency_lift", lambda original, *given: min(1.0 - given[0], 9 * original(*given))
-    )
+    return around(ranking, "recency_lift", lambda original, *given: min(1.0 - given[0], 9 * original(*given)))
 
 
 @fault("the oldest are taken for the most recent")
 def _() -> Any:
     return around(
-        searcher,
+        ranking,
         "recency_lift",
         lambda original, score, age, half: original(score, timedelta(days=1) - age, half),
     )
