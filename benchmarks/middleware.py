@@ -78,6 +78,19 @@ def look(to: str, amount: int) -> str:
     return f"{amount} to {to}"
 
 
+PASSAGE = (
+    "泵站的密封件每三个月更换一次，更换前先关闭进水阀，再把压力降到零。" * 12
+    + "The valve closes at 4.5 bar; close it by hand when the alarm E1102 is shown twice within a minute. "
+    * 10
+)
+
+
+@tool
+def passages(to: str, amount: int) -> str:
+    """Look passages up: about 1,400 characters, half of them Chinese."""
+    return f"{amount} to {to}\n{PASSAGE}"
+
+
 class Empty(AgentMiddleware):
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         return handler(request)
@@ -112,6 +125,7 @@ def main() -> None:
             return [RetrievalBudgetMiddleware(ample, **options)]
 
         search = mark_retrieval(look.model_copy(), "search")
+        long = mark_retrieval(passages, "search")
         kinds: dict[str, tuple[BaseTool, Callable[[], list[AgentMiddleware]]]] = {
             "an empty one": (pay, lambda: [Empty()]),
             "ToolGuardMiddleware, a retrieval tool": (mark_retrieval(look, "search"), lambda: guard("low")),
@@ -119,6 +133,8 @@ def main() -> None:
             "ToolGuardMiddleware, a side effect recorded": (pay, lambda: guard("low")),
             "ToolGuardMiddleware, recorded and flushed to disk": (pay, lambda: guard("high")),
             "RetrievalBudgetMiddleware": (search, budget),
+            "RetrievalBudgetMiddleware, passages of 1,400 characters": (long, budget),
+            "the same, counting only": (long, lambda: budget(restate=False, sufficiency=None)),
             "RetrievalBudgetMiddleware, counting only": (
                 search,
                 lambda: budget(restate=False, sufficiency=None),
