@@ -78,7 +78,7 @@ class MissingExtraError(EnvironmentFailure, ImportError):
     def __init__(self, feature: str, extra: str) -> None:
         self.feature, self.extra = feature, extra
         super().__init__(
-            f"{feature} need(s) an optional dependency that is not installed. "
+            f"{feature}: an optional dependency is not installed. "
             f'Install it with: pip install "langchain-agentrag[{extra}]"'
         )
 

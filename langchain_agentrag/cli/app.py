@@ -8,6 +8,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from langchain_agentrag import __version__
 from langchain_agentrag.cli import evaluation, memory, render
 from langchain_agentrag.cli.documents import hits_document, plain
 from langchain_agentrag.cli.loading import named_reranker
@@ -45,6 +46,12 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:  # noqa: FBT001  (called by typer)
+    if asked:
+        typer.echo(f"agentrag {__version__}")
+        raise typer.Exit
+
+
 class Model(enum.StrEnum):
     """Embeddings the demo can run with."""
 
@@ -58,6 +65,16 @@ class Mode(enum.StrEnum):
     hybrid = "hybrid"
     vector = "vector"
     keyword = "keyword"
+
+
+@app.callback()
+def _main(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -85,7 +102,7 @@ def demo(
 @app.command()
 @guarded
 def index(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", exists=True, help="Files and folders.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", exists=True, help="Files and folders.")],
     *,
     store: StoreOption = DEFAULT_STORE,
     agent: AgentOption = None,
@@ -235,7 +252,7 @@ def read(
 @guarded
 def delete(
     doc_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[DOC_ID]...", help="Documents, as a search shows them.")
+        list[str] | None, typer.Argument(metavar="DOC_ID", help="Documents, as a search shows them.")
     ] = None,
     *,
     store: StoreOption = DEFAULT_STORE,
@@ -251,6 +268,12 @@ def delete(
 ) -> None:
     """Delete documents of one owner for good: those named, and those that every condition keeps."""
     condition = parsed_filter(where)
+    if not (doc_ids or session or after or before or condition):
+        msg = (
+            "nothing is named: give document ids, --session, --after, --before or --filter. "
+            "`agentrag forget AGENT` deletes all that is private to an agent."
+        )
+        raise typer.BadParameter(msg, param_hint="DOC_ID")
     with open_existing(store) as indexer:
         whose = "shared documents" if agent is None else f"documents of {agent!r}"
         confirmed(f"Delete the {whose} that this names, for good?", yes=yes)
@@ -280,8 +303,7 @@ def forget(
 ) -> None:
     """Delete everything private to an agent, text and vectors, for good."""
     with open_existing(store) as indexer:
-        if not yes and side_channel().is_terminal and not json:
-            typer.confirm(f"Delete all private documents of {agent!r}, for good?", abort=True, err=True)
+        confirmed(f"Delete all private documents of {agent!r}, for good?", yes=yes)
         report = indexer.forget_agent(agent)
     view = Group(Text(f"Forgot {report.deleted} documents of “{printable(agent)}”."))
     answer(view, report, as_json=json)

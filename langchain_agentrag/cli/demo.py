@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,14 +135,19 @@ def _hit_view(rank: int, hit: Hit, wanted: str) -> RenderableType:
     return Group(head, Padding(Group(marked(hit.text, spans), reasons(hit)), (0, 0, 0, 2)))
 
 
+def _command() -> str:
+    """What to type for this command: its name, or its path where the shell would not find it by name."""
+    run = Path(sys.argv[0])
+    found = shutil.which("agentrag")
+    return str(run) if run.name == "agentrag" and (found is None or not run.samefile(found)) else "agentrag"
+
+
 def _closing(home: Path, scenes: list[story.Scene]) -> RenderableType:
     shown = [scene for scene in scenes if scene.holds is not None]
     held = sum(scene.holds is True for scene in shown)
     verdict = Text(
         f"\n{held} of {len(shown)} claims held.", "bold green" if held == len(shown) else "bold red"
     )
-    where = shlex.quote(str(home))
-    more = (
-        f"The store is kept in {home}. Ask it yourself:\n  agentrag search --store {where} 吃素的人中午吃什么"
-    )
+    where, command = shlex.quote(str(home)), shlex.quote(_command())
+    more = f"The store is kept in {home}. Ask it yourself:\n  {command} search --store {where} 吃素的人中午吃什么"
     return Group(verdict, Text(more, overflow="fold"))

@@ -18,6 +18,8 @@ from langchain_agentrag.cli.snippets import printable, snippet
 from langchain_agentrag.cli.wrapping import Flow
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
     from langchain_agentrag.index.verify import VerifyReport
     from langchain_agentrag.records import Failure, Hit, Hits, LegEvidence, Passage, SyncReport
     from langchain_agentrag.sources.run import SourceOutcome
@@ -29,6 +31,7 @@ UNSURE = (
 )
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _MOST_FAILURES = 20
+_NARROW = 60  # columns
 _KILO = 1000
 _SAFE_WORD = re.compile(r"[\w@%+=:,./-]+")
 
@@ -119,21 +122,38 @@ def hits_table(hits: Hits) -> RenderableType:
         return Group(*notes, Text(no_hits(hits.query)), *told)
     if not hits.convincing:
         notes.append(Text(UNSURE.format(confidence=hits.confidence), style="yellow"))
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
-    table.add_column("#", justify="right", style="bold", no_wrap=True)
-    table.add_column("score", no_wrap=True, width=BAR_CELLS)
-    table.add_column("passage, and why it is here", ratio=1, overflow="fold")
-    for rank, hit in enumerate(hits, start=1):
-        score = Text.assemble(
-            (bar(hit.score), "cyan"),
-            "\n",
-            (f"{hit.score:.3f}", "bold"),
-            "\n",
-            (f"conf {hit.confidence:.2f}", "dim"),
-        )
-        block = hit_block(hit) if hits.trail is None else Group(hit_block(hit), *weights_of(hit.explanation))
-        table.add_row(str(rank), score, block, end_section=rank < len(hits))
-    return Group(*notes, table, *told)
+    return Group(*notes, _Ranking(hits), *told)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Ranking:
+    """Hits side by side with their scores, or below them where there is no room for two columns."""
+
+    hits: Hits
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        narrow = options.max_width < _NARROW
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True, show_header=not narrow)
+        if not narrow:
+            table.add_column("#", justify="right", style="bold", no_wrap=True)
+            table.add_column("score", no_wrap=True, width=BAR_CELLS)
+        table.add_column("passage, and why it is here", ratio=1, overflow="fold")
+        for rank, hit in enumerate(self.hits, start=1):
+            score = [
+                Text(bar(hit.score), "cyan"),
+                Text(f"{hit.score:.3f}", "bold"),
+                Text(f"conf {hit.confidence:.2f}", "dim"),
+            ]
+            weights = () if self.hits.trail is None else weights_of(hit.explanation)
+            block = Group(hit_block(hit), *weights)
+            if narrow:
+                cells: list[RenderableType] = [
+                    Group(Text(" ").join([Text(str(rank), "bold"), *score]), block)
+                ]
+            else:
+                cells = [str(rank), Text("\n").join(score), block]
+            table.add_row(*cells, end_section=rank < len(self.hits))
+        yield table
 
 
 def hit_block(hit: Hit) -> Group:
@@ -188,7 +208,10 @@ def report_view(report: SyncReport) -> Group:
     counts = ", ".join(
         f"{getattr(report, name)} {name}" for name in ("added", "updated", "deleted", "unchanged")
     )
-    work = f"{report.chunks} chunks written, {report.embedded} embedded, {report.reused} vectors reused"
+    work = (
+        f"{_counted(report.chunks, 'chunk')} written, {report.embedded} embedded, "
+        f"{_counted(report.reused, 'vector')} reused"
+    )
     lines = [
         Text(f"{counts}, {len(report.failed)} failed, {len(report.skipped)} skipped"),
         Text(f"{work}, {report.seconds:.1f} s", "dim"),
@@ -255,7 +278,10 @@ def facts_table(record: object) -> Table:
 
 def verdict_view(report: VerifyReport) -> Group:
     """What a check of the store found."""
-    checked = f"{report.documents:,} documents in {report.chunks:,} chunks, {report.partitions:,} partitions"
+    checked = (
+        f"{_counted(report.documents, 'document')} in {_counted(report.chunks, 'chunk')}, "
+        f"{_counted(report.partitions, 'partition')}"
+    )
     if report.probes is not None:
         checked += (
             f", every chunk looked into, {report.probes:,} attempts to see what belongs to another agent"
@@ -267,11 +293,15 @@ def verdict_view(report: VerifyReport) -> Group:
     count = len(report.problems)
     lines = [
         Text(
-            f"{count} problem{'s' if count > 1 else ''} in {checked}; `agentrag repair` mends them.",
+            f"{_counted(count, 'problem')} in {checked}; `agentrag repair` mends them.",
             "bold red",
         )
     ]
     return Group(*lines, *(Text(f"- {printable(problem)}") for problem in report.problems))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size(count: int) -> str:

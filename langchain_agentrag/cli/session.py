@@ -12,7 +12,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from langchain_agentrag.cli.documents import to_json
-from langchain_agentrag.errors import AgentRagError, NotAStoreError, StoreError
+from langchain_agentrag.errors import AgentRagError, NotAStoreError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer
 
 DEFAULT_STORE = Path("agentrag_store")
+WRONG_USAGE = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 _PIPED_WIDTH = 120  # columns of a table that goes to a file or another program
@@ -109,7 +110,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             _discard_output()
             raise typer.Exit(BROKEN_PIPE) from None
         except AgentRagError as error:
-            fail(str(error))
+            fail(str(error), WRONG_USAGE if isinstance(error, UsageError) else 1)
         except KeyboardInterrupt:
             fail("stopped.", INTERRUPTED)
         return result
@@ -164,7 +165,6 @@ def parsed_span(text: str | None, option: str) -> "timedelta | None":
     Raises:
         typer.BadParameter: it is something else.
     """
-    from langchain_agentrag.errors import UsageError
     from langchain_agentrag.moments import EPOCH, check_moment, check_span
 
     if text is None:

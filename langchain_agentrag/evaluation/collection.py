@@ -113,7 +113,10 @@ def read_collection(path: str | Path, *, qrels: str | None = None, first: int | 
     elif path.is_file():
         found = Collection(path.stem, tuple(_read_lines(path)))
     else:
-        raise UsageError(f"Cannot evaluate {path}: there is no such folder or file.")
+        raise UsageError(
+            f"Cannot evaluate {path}: there is no such folder or file. "
+            f"`agentrag eval {path} --make` drafts questions from a store into a new file."
+        )
     if not found.questions:
         raise UsageError(f"Cannot evaluate {path}: it holds no question with an expected source.")
     chosen = found.questions if first is None else found.questions[:first]

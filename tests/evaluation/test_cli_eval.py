@@ -114,10 +114,10 @@ def test_a_sweep_recommends_or_says_that_it_is_noise(store: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("absent",), 1, "no such"),
-        (("{folder}", "--measure", "nonsense"), 1, "no measure"),
+        (("absent",), 2, "no such"),
+        (("{folder}", "--measure", "nonsense"), 2, "no measure"),
         (("{folder}", "--language", "fr"), 2, "is no language"),
-        (("{folder}", "--qrels", "none"), 1, "qrels"),
+        (("{folder}", "--qrels", "none"), 2, "qrels"),
         (("{folder}", "--reranker", "nowhere:thing"), 2, "module:attribute"),
         (("{folder}", "--store", "absent"), 1, "no store"),
         (("{folder}", "--save", "{folder}"), 1, "Cannot write"),

@@ -142,7 +142,7 @@ def test_a_filter_that_is_no_json_object_is_a_usage_error(filled: Shell, text: s
 
 
 def test_an_unknown_operator_is_one_line(filled: Shell):
-    error = filled("search", "x", "--filter", '{"a": {"$near": 1}}', code=1).stderr
+    error = filled("search", "x", "--filter", '{"a": {"$near": 1}}', code=2).stderr
     assert error.startswith("agentrag: ")
     assert "$near" in error
     assert len(error.splitlines()) == 1
@@ -161,7 +161,7 @@ def test_read_by_the_address_a_search_gives(filled: Shell):
 
 
 def test_read_of_a_missing_document_is_one_line(filled: Shell):
-    assert len(filled("read", "nothing-here", 0, code=1).stderr.splitlines()) == 1
+    assert len(filled("read", "nothing-here", 0, code=2).stderr.splitlines()) == 1
 
 
 def test_private_files_are_for_their_agent_only(filled: Shell, tmp_path: Path):
@@ -195,6 +195,41 @@ def test_usage_errors_are_two(shell: Shell, tmp_path: Path):
     shell("search", "x", "--mode", "telepathy", code=2)
     shell("index", tmp_path, tmp_path, "--name", "n", code=2)
     shell("index", tmp_path / "missing", code=2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("search", "x", "-k", "0"),
+        ("search", "x", "--after", "gestern"),
+        ("search", "x", "--filter", '{"a": {"$near": 1}}'),
+        ("search", "x", "--agent", ""),
+        ("search", "x", "--recency", "bald"),
+        ("delete",),
+        ("delete", "--yes"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_usage_error_wherever_it_is_noticed(filled: Shell, wrong: tuple[str, ...]):
+    filled(*wrong, code=2)
+    assert filled.json("verify")["ok"] is True
+
+
+@pytest.mark.parametrize("words", [("forget", "lina"), ("delete", "--session", "s", "--agent", "lina")])
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_nothing_is_deleted_for_good_unasked(
+    filled: Shell, tmp_path: Path, words: tuple[str, ...], more: tuple[str, ...]
+):
+    (tmp_path / "note.txt").write_text("The gate code is 7741.", encoding="utf-8")
+    filled("index", tmp_path / "note.txt", "--agent", "lina")
+    assert "--yes" in filled(*words, *more, code=2).stderr
+    assert any("7741" in text for text in sources(filled.json("search", "gate code", "--agent", "lina")))
+
+
+def test_the_version():
+    import langchain_agentrag
+
+    said = CliRunner().invoke(app, ["--version"])
+    assert (said.exit_code, said.stdout) == (0, f"agentrag {langchain_agentrag.__version__}\n")
 
 
 def test_store_and_agent_come_from_the_environment(filled: Shell, monkeypatch: pytest.MonkeyPatch):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from langchain_agentrag.cli import demo as cli_demo
 from langchain_agentrag.connectors.files import FileSystemConnector
 from langchain_agentrag.demo import story
 from langchain_agentrag.indexer import DualIndexer
@@ -106,3 +108,17 @@ def test_hashed_embeddings_do_not_pretend_to_know_meaning(tmp_path: Path):
     others = {title: scene.holds for title, scene in scenes.items() if scene.holds is not None}
     assert others == dict.fromkeys(others, True)
     assert len(others) == 6
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_command_to_go_on_with_is_one_the_shell_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+):
+    """`make demo` runs it from a virtual environment that is not on the path."""
+    program = tmp_path / "my env" / "agentrag"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program), "demo"])
+    monkeypatch.setenv("PATH", str(program.parent if known else tmp_path))
+    assert shutil.which(cli_demo._command()) == str(program)

@@ -180,7 +180,7 @@ def test_a_source_that_changes_hands_leaves_its_old_owner(place: Place, was: str
 def test_a_mistake_in_the_file_stops_everything_before_it_begins(place: Place) -> None:
     place.write("agentrag.toml", CONFIG.replace('agent = "otto"', 'agnet = "otto"'))
     result = CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml")])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "did you mean 'agent'" in result.output
     assert not (place.folder / "store").exists()
     assert CliRunner().invoke(app, ["sync", str(place.folder / "absent.toml")]).exit_code == 2

@@ -54,6 +54,24 @@ def test_bar_always_fills_its_cells(score: float):
     assert cell_len(bar(score)) == 10
 
 
+# ----- a terminal of any width
+
+
+@pytest.mark.parametrize("width", [24, 40, 59, 60, 100])
+@pytest.mark.parametrize(
+    "text", ["错误码 E1102 表示刀库卡住，须手动复位。" * 3, "Alarm E1102 means the arm is stuck. " * 3]
+)
+def test_a_narrow_terminal_leaves_the_passage_most_of_its_width(text: str, width: int):
+    lines = drawn(
+        hits_table(Hits([make_hit(text), make_hit(text, confidence=0.5)], query="E1102")), width
+    ).splitlines()
+    assert all(cell_len(line) <= width for line in lines)
+    assert {"0.860", "conf", "0.50"} <= set(" ".join(lines).split())
+    assert "E1102" in "".join(lines)
+    passage = [line.strip() for line in lines if "vector" not in line and "─" not in line]
+    assert max(map(cell_len, passage)) > 0.6 * width
+
+
 # ----- snippets
 
 

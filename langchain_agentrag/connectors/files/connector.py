@@ -111,9 +111,10 @@ class FileSystemConnector(BaseConnector):
             for found in walk(self.path, self.rules):
                 yield self._item(found) if isinstance(found, FoundFile) else _storable_gap(found)
         except OSError as error:
+            where = "" if self.path.is_absolute() else f"; it is relative to {str(Path.cwd())!r}"
             msg = (
                 f"Cannot list {str(self.path)!r}: {error.strerror or error}. Nothing was deleted on its account. "
-                "Check the path and its permissions; relative paths start at the working directory."
+                f"Check the path and its permissions{where}."
             )
             raise ConnectorError(msg) from error
 
