@@ -3,9 +3,10 @@
     python -m benchmarks.router [--wrong] [--false DATA…]
 
 `first.tsv` was there when the rules were written. `second.tsv` was written after them, and by it they were judged
-once; the figure of that first look is kept in DECISIONS.md. A question counts when search type, types and sources,
-both ends of the stretch of time and the weight of its words are all as expected. It is Wednesday 18 March 2026,
-10:00 in Shanghai. `--false` counts into how many ordinary questions (queries.jsonl of the folders) something is read
+once; `third.tsv` by somebody who had not read the rules. The figures of those first looks are kept in DECISIONS.md.
+A question counts when search type, types and sources, both ends of the stretch of time and the weight of its words
+are all as expected. It is Wednesday 18 March 2026, 10:00 in Shanghai, unless a line names a zone and a moment; it may
+also name what was said before, and what the query must take over from it. `--false` counts into how many ordinary questions (queries.jsonl of the folders) something is read
 that they do not ask for.
 """
 
@@ -25,27 +26,30 @@ from langchain_agentrag import QueryUnderstandingRouter
 HERE = Path(__file__).parent
 ZONE = ZoneInfo("Asia/Shanghai")
 NOW = datetime(2026, 3, 18, 10, 0, tzinfo=ZONE)
-HALVES = {"first": "rules written with them", "second": "written after the rules"}
+HALVES = {"first": "rules written with them", "second": "written after the rules", "third": "written by a stranger"}
 
 
-def router() -> QueryUnderstandingRouter:
+def router(zone: ZoneInfo = ZONE) -> QueryUnderstandingRouter:
     types = {
         **dict.fromkeys(("dialogue", "tool_call", "row", "schema", "file"), ()),
         "manual": ("手册", "manual"),
         "ticket": ("工单", "ticket"),
     }
-    return QueryUnderstandingRouter(types=types, sources={"crm": ("CRM", "客户库")}, tz=ZONE)
+    return QueryUnderstandingRouter(types=types, sources={"crm": ("CRM", "客户库")}, tz=zone)
 
 
 def questions(half: str) -> list[dict[str, str]]:
+    """The lines of a set; a value that is absent or "-" is left out."""
     with (HERE / f"{half}.tsv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        lines = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [{name: value for name, value in line.items() if value != "-"} for line in lines]
 
 
 def expected(line: dict[str, str]) -> dict[str, Any]:
-    kinds = [] if line["kinds"] == "-" else line["kinds"].split(",")
+    kinds = line["kinds"].split(",") if "kinds" in line else []
+    zone = ZoneInfo(line["zone"]) if "zone" in line else ZONE
     moments = {
-        name: None if line[name] == "-" else datetime.fromisoformat(line[name]).replace(tzinfo=ZONE)
+        name: datetime.fromisoformat(line[name]).replace(tzinfo=zone) if name in line else None
         for name in ("after", "before")
     }
     return {
@@ -53,12 +57,16 @@ def expected(line: dict[str, str]) -> dict[str, Any]:
         "types": {kind for kind in kinds if ":" not in kind},
         "sources": {kind.partition(":")[2] for kind in kinds if ":" in kind},
         **moments,
-        "words": line["words"] == "w",
+        "words": "words" in line,
+        "takes over": True,
     }
 
 
-def routed(by: QueryUnderstandingRouter, question: str) -> dict[str, Any]:
-    route = by.route(question, now=NOW)
+def routed(line: dict[str, str]) -> dict[str, Any]:
+    by = router(ZoneInfo(line["zone"])) if "zone" in line else router()
+    now = datetime.fromisoformat(line["now"]) if "now" in line else NOW
+    history = [{"role": "user", "content": line["said"]}] if "said" in line else None
+    route = by.route(line["question"], history=history, now=now)
     return {
         "type": route.search_type,
         "types": set(route.types),
@@ -66,14 +74,15 @@ def routed(by: QueryUnderstandingRouter, question: str) -> dict[str, Any]:
         "after": route.after,
         "before": route.before,
         "words": route.weights is not None,
+        "takes over": line.get("holds", "") in route.query,
     }
 
 
 def wrong(half: str) -> list[tuple[str, dict[str, Any]]]:
     """Questions that are routed otherwise, and in what."""
-    by, found = router(), []
+    found = []
     for line in questions(half):
-        want, got = expected(line), routed(by, line["question"])
+        want, got = expected(line), routed(line)
         differs = {name: (got[name], want[name]) for name in want if got[name] != want[name]}
         if differs:
             found.append((line["question"], differs))
