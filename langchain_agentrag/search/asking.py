@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from traceback import format_exception_only
 from typing import Any, TypeAlias
 
 from langchain_agentrag.errors import EnvironmentFailure, UsageError
@@ -48,7 +49,7 @@ def ask(model: LanguageModel, prompt: str, timeout: float) -> str:
         raise ModelFailure(f"The language model did not answer within {timeout:g} s.") from error
     except Exception as error:
         raise ModelFailure(
-            f"The language model failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            f"The language model failed: {' '.join(''.join(format_exception_only(error)).split())[:300]}"
         ) from error
     if not isinstance(text, str) or not text.strip():
         raise ModelFailure(f"The language model answered no text but {text!r:.80}.")

@@ -73,7 +73,10 @@ class _Reader:
             return self._string(place)
         number = _NUMBER.match(self._text, place)
         if number is not None:
-            return json.loads(number[0]), number.end()
+            try:
+                return json.loads(number[0]), number.end()
+            except ValueError as error:  # more digits than Python reads
+                raise _NoJSON from error
         word = _BARE.match(self._text, place)
         if word is None or word[0].lower() not in _WORDS:
             raise _NoJSON

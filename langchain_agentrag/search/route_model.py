@@ -128,10 +128,10 @@ def _decision(answer: str, given: str) -> dict[str, Any]:
 
 
 def _route_name(decision: Mapping[str, Any]) -> str | None:
-    given = next((decision[name] for name in _NAMES if name in decision), None)
-    if not isinstance(given, str):
-        return None
-    name = given.strip().casefold().replace("-", "_").replace(" ", "_")
+    """The search type that an object names; None where it names another thing, or two that differ."""
+    given = [decision[name] for name in _NAMES if name in decision]
+    names = {str(one).strip().casefold().replace("-", "_").replace(" ", "_") for one in given}
+    name = names.pop() if len(names) == 1 and isinstance(given[0], str) else None
     return name if name in ROUTE_TYPES else None
 
 
