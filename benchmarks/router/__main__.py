@@ -6,8 +6,8 @@
 once; `third.tsv` by somebody who had not read the rules. The figures of those first looks are kept in DECISIONS.md.
 A question counts when search type, types and sources, both ends of the stretch of time and the weight of its words
 are all as expected. It is Wednesday 18 March 2026, 10:00 in Shanghai, unless a line names a zone and a moment; it may
-also name what was said before, and what the query must take over from it. `--false` counts into how many ordinary questions (queries.jsonl of the folders) something is read
-that they do not ask for.
+also name what was said before, and what the query must take over from it. `--false` counts into how many ordinary
+questions (queries.jsonl of the folders) something is read that they do not ask for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from langchain_agentrag import QueryUnderstandingRouter
 HERE = Path(__file__).parent
 ZONE = ZoneInfo("Asia/Shanghai")
 NOW = datetime(2026, 3, 18, 10, 0, tzinfo=ZONE)
-HALVES = {"first": "rules written with them", "second": "written after the rules", "third": "written by a stranger"}
+HALVES = {
+    "first": "rules written with them",
+    "second": "written after the rules",
+    "third": "written by a stranger",
+}
 
 
 def router(zone: ZoneInfo = ZONE) -> QueryUnderstandingRouter:

@@ -132,3 +132,26 @@ def past(now: datetime, count: int, unit: str) -> Stretch:
     if unit == "year":
         return past(now, 12 * count, "month")
     return now - count * timedelta(**{f"{unit}s": 1}), now
+
+
+def calendar(now: datetime, unit: str, back: int) -> Stretch:
+    """The calendar week, month, quarter or year so many back."""
+    if unit.lower() == "week":
+        return week(now, back)
+    if unit.lower() == "quarter":
+        first = 3 * ((now.month - 1) // 3) + 1 - 3 * back
+        return months(now.year, first, 3, now)
+    return month(now, back) if unit.lower() == "month" else year_of(now.year - back, now)
+
+
+def third(stretch: Stretch, number: int) -> Stretch:
+    """Days 1 to 10 of a month, 11 to 20, or the rest."""
+    begin, end = stretch
+    tenth, twentieth = begin + 10 * _DAY, begin + 20 * _DAY
+    return ((begin, tenth), (tenth, twentieth), (twentieth, end))[number]
+
+
+def day_in_any_order(year: int, one: int, two: int, now: datetime) -> Stretch | None:
+    """The day that 12/24 or 24/12 writes; None where both orders make sense (3/4) or neither."""
+    found = {day_of(year, month, day, now) for month, day in ((one, two), (two, one))} - {None}
+    return found.pop() if len(found) == 1 else None

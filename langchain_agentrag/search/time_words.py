@@ -16,6 +16,8 @@ from langchain_agentrag.search.stretches import (
     ENGLISH_NUMBERS,
     Stretch,
     ago,
+    calendar,
+    day_in_any_order,
     day_of,
     days,
     latest_day,
@@ -25,6 +27,7 @@ from langchain_agentrag.search.stretches import (
     months,
     number_of,
     past,
+    third,
     week,
     weekday_of,
     year_of,
@@ -59,7 +62,9 @@ def time_range(question: str, now: datetime) -> TimeRange | None:
         question: The question.
         now: The present, with the zone whose days are meant.
     """
-    text = _TITLE.sub(lambda title: " " * len(title[0]), question)  # a title names no time
+    text = _TITLE.sub(lambda title: " " * len(title[0]), question)  # a title or a quotation names no time
+    if not any(map(str.isalnum, text)):
+        text = question
     found = _two_ends(text, now)
     if found is None and (one := _first(text, now)) is not None:
         begin, end, start, stop, relative = one
@@ -74,25 +79,14 @@ _ZH_UNITS = {
     "分钟": "minute", "小时": "hour", "钟头": "hour", "天": "day", "日": "day", "周": "week", "星期": "week",
     "礼拜": "week", "月": "month", "年": "year",
 }  # fmt: skip
-_ZH_DAYS = {
-    "今天": 0,
-    "今日": 0,
-    "今早": 0,
-    "今晚": 0,
-    "昨天": 1,
-    "昨日": 1,
-    "昨晚": 1,
-    "前天": 2,
-    "前日": 2,
-    "大前天": 3,
-}
+_ZH_DAYS = {"今天": 0, "今日": 0, "昨天": 1, "昨日": 1, "前天": 2, "前日": 2, "大前天": 3}
 _ZH_WEEKDAYS = {char: place for place, char in enumerate("一二三四五六日")} | {"天": 6} | {
     str(number): number - 1 for number in range(1, 7)
 }  # fmt: skip
 _PARTS = {
     "凌晨": (0, 6), "早上": (5, 12), "上午": (6, 12), "早晨": (5, 12), "中午": (11, 14), "下午": (12, 18),
-    "傍晚": (17, 20), "晚上": (18, 24), "夜里": (18, 24), "morning": (5, 12), "afternoon": (12, 18),
-    "evening": (17, 24), "night": (18, 24),
+    "傍晚": (17, 20), "早": (5, 12), "晚": (18, 30), "晚上": (18, 30), "夜里": (18, 30), "morning": (5, 12), "afternoon": (12, 18),
+    "evening": (17, 24), "night": (18, 30),
 }  # fmt: skip
 _ZH_PART = r"(?P<part>凌晨|早上|上午|早晨|中午|下午|傍晚|晚上|夜里)?"
 _EN_PART = r"(?:\s+(?P<part>morning|afternoon|evening|night))?"
@@ -108,6 +102,11 @@ _EN_WEEKDAYS |= {name[:3]: place for name, place in _EN_WEEKDAYS.items()} | {"tu
 _EN_WEEKDAY = rf"(?P<weekday>{'|'.join(sorted(_EN_WEEKDAYS, key=len, reverse=True))})"
 _EN_UNIT = r"(?P<unit>minute|min|hour|hr|day|week|month|year)s?"
 _ZH_UNIT = r"(?P<unit>分钟|小时|钟头|天|日|周|星期|礼拜|月|年)"
+_EDGE_ZH = r"(?P<edge>初|上旬|中旬|底|末|下旬)"
+_EDGE_EN = r"(?:the\s+)?(?P<edge>early|beginning\s+of|start\s+of|mid|middle\s+of|late|end\s+of)[\s-]+"
+_EDGES = {"初": 0, "上旬": 0, "early": 0, "beginning of": 0, "start of": 0, "中旬": 1, "mid": 1, "middle of": 1} | dict.fromkeys(
+    ("底", "末", "下旬", "late", "end of"), 2
+)  # fmt: skip
 _QUARTERS = {"一": 1, "二": 2, "三": 3, "四": 4, "1": 1, "2": 2, "3": 3, "4": 4}
 _YEAR_ZH = r"(?:(?P<year>(?:19|20)\d{2}|今|去|前|本)年)"
 _YEAR = r"(?P<year>(?:19|20)\d{2})"
@@ -149,8 +148,16 @@ def _back(text: str) -> int:
 Reader = Callable[[re.Match[str], datetime], Stretch | None]
 
 
+_STANDING = re.compile(r"可以|可不可以|能否|能不能|是否|怎么|如何|几点|营业|开门|上班吗|休息吗|放假吗")
+_ALLOWED_EN = re.compile(r"^\s*(?:can|may|must|should|do|does)\s[^.?!]*\bon\s$", re.IGNORECASE)
+_HAPPENED = re.compile(r"[过来]|了(?!吗)|之[前后]|以[前后]|[的至]")
+"""A weekday in a question of what holds on every such day (周日可以办理吗), unless something happened on it."""
+
+
 def _weekday_zh(found: re.Match[str], now: datetime) -> Stretch | None:
     which, weekday = found["which"], _ZH_WEEKDAYS[found["weekday"]]
+    if not which and _STANDING.search(found.string) and not _HAPPENED.search(found.string):
+        return None
     if not which:
         return _part(found, latest_weekday(now, weekday, today=True))
     return _part(found, weekday_of(now, weekday, _back(which)))
@@ -158,6 +165,8 @@ def _weekday_zh(found: re.Match[str], now: datetime) -> Stretch | None:
 
 def _weekday_en(found: re.Match[str], now: datetime) -> Stretch | None:
     which, weekday = (found["which"] or "").lower(), _EN_WEEKDAYS[found["weekday"].lower()]
+    if _ALLOWED_EN.search(found.string[: found.start()]):
+        return None
     if which == "this":
         return _part(found, weekday_of(now, weekday, 0))
     return _part(found, latest_weekday(now, weekday, today=which not in {"last", "past", "previous"}))
@@ -165,14 +174,7 @@ def _weekday_en(found: re.Match[str], now: datetime) -> Stretch | None:
 
 def _en_day(found: re.Match[str], now: datetime) -> Stretch | None:
     words = " ".join(found["day"].lower().split())
-    back = {
-        "today": 0,
-        "this": 0,
-        "tonight": 0,
-        "yesterday": 1,
-        "last night": 1,
-        "the day before yesterday": 2,
-    }
+    back = {"yesterday": 1, "last night": 1, "the day before yesterday": 2}
     stretch = days(now.date() - back.get(words, 0) * _DAY, 1, now)
     if words == "last night":
         return stretch[0] + timedelta(hours=18), stretch[0] + timedelta(hours=30)
@@ -189,12 +191,22 @@ def _period_en(found: re.Match[str], now: datetime) -> Stretch:
     if unit == "weekend":
         saturday = weekday_of(now, 5, back if back == 0 or now.weekday() < 5 else 0)[0]  # noqa: PLR2004
         return saturday, saturday + 2 * _DAY
-    if unit == "week":
-        return week(now, back)
-    if unit == "quarter":
-        first = 3 * ((now.month - 1) // 3) + 1 - 3 * back
-        return months(now.year, first, 3, now)
-    return month(now, back) if unit == "month" else year_of(now.year - back, now)
+    return calendar(now, unit, back)
+
+
+def _edge_en(found: re.Match[str], now: datetime) -> Stretch | None:
+    """A third of a month; of a bare "late March" as of "March" the latest that has begun."""
+    if found["which"]:
+        return _edge(found, month(now, int(found["which"].lower() == "last")))
+    number = _EN_MONTHS[found["month"].lower()]
+    return _edge(found, latest_month(now, number, int(found["year"]) if found["year"] else None))
+
+
+def _half_en(found: re.Match[str], now: datetime) -> Stretch:
+    which, year = found["which"] or found["which2"], found["year"] or found["year2"]
+    number = int(year) if year else now.year - int(which.lower() == "last")
+    second = (found["half"] or "").lower() == "second" or found["number"] == "2"
+    return months(number, 7 if second else 1, 6, now)
 
 
 def _date_zh(found: re.Match[str], now: datetime) -> Stretch | None:
@@ -204,7 +216,13 @@ def _date_zh(found: re.Match[str], now: datetime) -> Stretch | None:
         return None
     if found["day"]:
         return _part(found, latest_day(now, month, number_of(found["day"]), year))
-    return latest_month(now, month, year)
+    return _edge(found, latest_month(now, month, year))
+
+
+def _edge(found: re.Match[str], stretch: Stretch) -> Stretch:
+    """The first or last third of a month, or the one between: 上月底, late March."""
+    number = _EDGES.get((found["edge"] or "").lower())
+    return stretch if number is None else third(stretch, number)
 
 
 def _date_en(found: re.Match[str], now: datetime) -> Stretch | None:
@@ -253,12 +271,13 @@ _PREPOSITION = (
 _WEEK_ZH = r"(?:周|星期|礼拜)"
 _RULES = (
     _rule(r"(?<!\d)(?P<year>(?:19|20)\d{2})[-/.](?P<month>\d{1,2})(?:[-/.](?P<day>\d{1,2}))?(?![\d.])", _iso, relative=False),
-    _rule(rf"(?:{_YEAR_ZH}\s*的?)?\s*(?<![\d.每])(?P<month>\d{{1,2}}|[一二三四五六七八九十]{{1,2}})月(?:份)?(?:(?P<day>\d{{1,2}}|[一二三四五六七八九十]{{1,3}})[日号])?{_ZH_PART}(?!度|薪|租|饼|供|天|历|光)", _date_zh, relative=False),
-    _rule(rf"(?P<day>大前天|今天|今日|今早|今晚|昨天|昨日|昨晚|前天|前日){_ZH_PART}", lambda m, now: _part(m, days(now.date() - _ZH_DAYS[m["day"]] * _DAY, 1, now))),
+    _rule(rf"(?:{_YEAR_ZH}\s*的?)?\s*(?<![\d.每])(?P<month>\d{{1,2}}|[一二三四五六七八九十]{{1,2}})\s*月(?:份)?(?:{_EDGE_ZH}|\s*(?P<day>\d{{1,2}}|[一二三四五六七八九十]{{1,3}})\s*[日号])?{_ZH_PART}(?!度|薪|租|饼|供|天|历|光)", _date_zh, relative=False),
+    _rule(r"(?P<day>今|昨|前)(?P<part>晚|早)(?!上)", lambda m, now: _part(m, days(now.date() - "今昨前".index(m["day"]) * _DAY, 1, now))),
+    _rule(rf"(?P<day>大前天|今天|今日|昨天|昨日|前天|前日){_ZH_PART}", lambda m, now: _part(m, days(now.date() - _ZH_DAYS[m["day"]] * _DAY, 1, now))),
     _rule(rf"(?<!每)(?<!每个)(?P<which>上{{1,3}}个?|这个?|本)?{_WEEK_ZH}(?P<weekday>[一二三四五六日天])(?![年月个])(?:的)?{_ZH_PART}", _weekday_zh),
     _rule(rf"(?P<which>上{{1,3}}个?|这个?|本){_WEEK_ZH}末", lambda m, now: (weekday_of(now, 5, _back(m["which"]))[0], weekday_of(now, 6, _back(m["which"]))[1])),
     _rule(rf"(?P<which>上{{1,3}}个?|这个?|本){_WEEK_ZH}", lambda m, now: week(now, _back(m["which"]))),
-    _rule(r"(?P<which>上{1,3}个?|这个|本|当)月(?:份)?", lambda m, now: month(now, _back(m["which"]))),
+    _rule(rf"(?P<which>上{{1,3}}个?|这个|本|当)月(?:份)?{_EDGE_ZH}?", lambda m, now: _edge(m, month(now, _back(m["which"])))),
     _rule(rf"(?:{_YEAR_ZH}的?)?(?P<half>[上下])半年", _half_or_quarter),
     _rule(rf"(?:{_YEAR_ZH}的?)?(?:第(?P<quarter>[一二三四1-4])个?季度)", _half_or_quarter, relative=False),
     _rule(rf"{_YEAR_ZH}的?Q(?P<quarter>[1-4])(?![\d.])", _half_or_quarter, relative=False),
@@ -271,6 +290,11 @@ _RULES = (
     _rule(r"\b(?P<day>this)\s+(?P<part>morning|afternoon|evening)", _en_day),
     _rule(rf"\b{_EN_N}\s+{_EN_UNIT}\s+(?:ago|back|earlier)\b", lambda m, now: ago(now, number_of(m["n"]), _unit_en(m["unit"]))),
     _rule(rf"\b(?:in|over|during|within)?\s*(?:the\s+)?(?:last|past|previous)\s+{_EN_N}\s+{_EN_UNIT}\b", lambda m, now: past(now, number_of(m["n"]), _unit_en(m["unit"]))),
+    _rule(r"\bthe\s+(?P<unit>week|month|quarter|year)\s+before\s+(?P<which>last)\b", lambda m, now: calendar(now, m["unit"], 2)),
+    _rule(rf"\b{_EDGE_EN}(?:(?P<which>last|this)\s+month|{_EN_MONTH}(?:,?\s+{_YEAR})?)\b", _edge_en),
+    _rule(rf"\b(?:the\s+)?(?P<half>first|second)\s+half\s+of\s+(?:{_YEAR}|(?P<which>last|this)\s+year)\b|\bH(?P<number>[12])\s+(?:of\s+)?(?:(?P<year2>20\d\d)|(?P<which2>last|this)\s+year)\b", _half_en),
+    _rule(rf"\b{_EN_MONTH}\s*(?=的|份|里)", _date_en, relative=False),
+    _rule(r"(?<![\d/])(?P<one>\d{1,2})/(?P<two>\d{1,2})/(?P<year>(?:19|20)\d\d)(?![\d/])", lambda m, now: day_in_any_order(int(m["year"]), int(m["one"]), int(m["two"]), now), relative=False),
     _rule(r"\b(?P<which>last|past|previous|this|the current|current)\s+(?P<unit>weekend|week|month|year|quarter)\b(?!\s+(?:end|day)s?\b)", _period_en),
     _rule(r"\b(?:in|over|during|within)\s+the\s+(?P<which>past|last)\s+(?P<unit>day|hour)\b", lambda m, now: past(now, 1, m["unit"].lower())),
     _rule(rf"\b(?:(?P<which>last|past|previous|this)\s+|(?<=\bon\s)|{_PREPOSITION}){_EN_WEEKDAY}\b{_EN_PART}", _weekday_en),
@@ -282,7 +306,7 @@ _RULES = (
     _rule(rf"{_PREPOSITION}{_YEAR}\b", lambda m, now: year_of(int(m["year"]), now), relative=False),
 )  # fmt: skip
 
-_TITLE = re.compile(r"《[^》]*》")
+_TITLE = re.compile(r"《[^》]*》|“[^“”]{1,80}”|「[^「」]{1,80}」|『[^『』]{1,80}』|\"[^\"]{1,80}\"")
 _RANGE_ZH = re.compile(
     r"(?P<lead>从|自|在)?(?P<a>.{1,14}?)(?:到|至|～|~|—|-)(?P<b>.{1,14}?)(?=之间|期间|的|，|,|。|[？?]|$|有|我|你|都|这)"
 )
@@ -293,8 +317,9 @@ _RANGE_EN = re.compile(
 _SINCE_ZH = re.compile(r"\s*(?:以来|至今|到现在|起|开始|到今天)")
 _AFTER_ZH = re.compile(r"\s*(?:之后|以后|后(?![台端来面天续勤备]))")
 _BEFORE_ZH = re.compile(r"\s*(?:之前|以前|前(?![台端面后天提往景沿]))")
+_UNTIL_ZH = re.compile(r"截[至止]到?\s*$")
 _LEAD_EN = re.compile(
-    r"\b(?P<word>since|after|before|until|till|prior to)\s+(?:the\s+)?(?:start\s+of\s+|end\s+of\s+)?$",
+    r"\b(?P<word>since|after|later\s+than|before|until|till|prior\s+to|earlier\s+than)\s+(?:the\s+)?(?:start\s+of\s+|end\s+of\s+)?$",
     re.IGNORECASE,
 )
 
@@ -325,10 +350,13 @@ def _open_ended(
         start, word = lead.start(), lead["word"].lower()
         if word == "since":
             before = None
-        elif word == "after":
+        elif word.startswith(("after", "later")):
             after, before = end, None
-        else:
-            after, before = None, begin
+        else:  # until a day includes it
+            after, before = None, end if word.startswith(("until", "till")) else begin
+    until = _UNTIL_ZH.search(question[:start])
+    if until is not None:
+        start, after, before = until.start(), None, end
     for pattern, bounds in (
         (_SINCE_ZH, (begin, None)),
         (_AFTER_ZH, (end, None)),

@@ -25,10 +25,10 @@ def routed(answer, question=QUESTION, **options):
     return router.route(question, now=NOW)
 
 
-@pytest.mark.parametrize("half", ["first", "second"])
+@pytest.mark.parametrize("half", ["first", "second", "third"])
 def test_questions_of_both_tables_are_routed_as_expected(half):
     assert len(questions(half)) >= 96
-    assert len(wrong(half)) <= 0.03 * len(questions(half)), wrong(half)
+    assert len(wrong(half)) <= 0.04 * len(questions(half)), wrong(half)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,8 @@ def test_the_route_is_found_in_whatever_a_model_writes_around_it(answer, expecte
     "answer",
     ["0", "-1", "99", "'2'", "[]", "null", "", "   ", "{", '{"choices":[]}', '{"mode":"混合"}', '{"mode":"sql; drop"}',
      '{"mode":0}', '{"mode":["keyword"]}', '{"mode":null}', '{"route":"vector"} or {"route":"keyword"}',
-     "keyword", '{"query":"x"}', '<think>{"route":"vector"}', '{"mode":"memory2"}', 42, None, ["keyword"]],
+     "keyword", '{"query":"x"}', '{"route":"vector","mode":"keyword"}', '{"result":{"route":"vector","agent_id":"B"}}',
+     '{"route":"ｖｅｃｔｏｒ"}', b'{"route":"vector"}', {"route": "vector"}, '{"route":"vector","n":' + "9" * 5000 + "}", '<think>{"route":"vector"}', '{"mode":"memory2"}', 42, None, ["keyword"]],
 )  # fmt: skip
 def test_anything_else_leaves_the_route_of_the_rules_with_a_reason(answer, caplog):
     by_rules = QueryUnderstandingRouter(types={"manual": "手册"}).route(QUESTION, now=NOW)
@@ -124,6 +125,12 @@ def test_anything_else_leaves_the_route_of_the_rules_with_a_reason(answer, caplo
         ({"query": "others' passwords please"}, {"query": QUESTION}),
         ({"query": "退款" * 300}, {"query": QUESTION}),
         ({"query": ["退款"]}, {"query": QUESTION}),
+        ({"after": float("nan")}, {"after": None}),
+        ({"after": float("-inf")}, {"after": None}),
+        ({"after": True}, {"after": None}),
+        ({"types": [{"agent_id": "B"}]}, {"filter": {}}),
+        ({"query": {"agent_id": "B"}}, {"query": QUESTION}),
+        ({"ＡＧＥＮＴ_id": "B"}, {"filter": {}}),
     ],
 )
 def test_each_field_is_taken_only_where_it_is_known(decision, kept):
@@ -234,3 +241,120 @@ def test_hostile_lengths_and_depths_end_soon():
     assert time.monotonic() - began < 20
     QueryUnderstandingRouter().route("上次怎么" * 20_000, now=NOW)
     assert time.monotonic() - began < 40
+
+
+@pytest.mark.parametrize(
+    ("question", "search_type"),
+    [
+        *((f"{which} did you {verb} last time?", "tool_history") for verb in ("call", "reboot", "roll back", "patch", "invoke", "run", "use")
+          for which in ("what command", "which API")),
+        *((f"how{did} we sort out the outage", "tool_history") for did in (" did", "'d", "’d")),
+        ("刚才那个脚本输出了什么", "tool_history"), ("last week 有没有成功部署过 gateway", "tool_history"), ("昨天做了哪些操作", "tool_history"),
+        ("上週我們商量好的方案", "memory"), ("前天你说要买什么", "memory"), ("我之前 recommend 过的书", "memory"), ("what address did I give you?", "memory"),
+        *((f"{what}{word}?", "hybrid") for what in ("what is ", "What is a ", "什么是") for word in ("tool history", "chat history", "工具调用", "聊天记录")),
+    ],
+)  # fmt: skip
+def test_the_past_is_told_from_a_question_of_what_a_word_means(question, search_type):
+    assert QueryUnderstandingRouter().route(question, now=NOW).search_type == search_type
+
+
+@pytest.mark.parametrize(
+    ("question", "types"),
+    [("orders 表的 amount 字段是什么意思", ("schema",)), ("从我们的数据库里查一下退货", ("row", "schema")), ("invoices table 里最大的一笔", ("row", "schema")),
+     ("订单和客户表之间是怎么关联的", ("schema",)), ("what is a primary key?", ()), ("what is the primary key of orders?", ("schema",)),
+     ("什么是外键", ()), ("工单 20931 的进展", ("ticket",)), ("ticket #4471 status", ("ticket",)), ("ticket 2025 全年数量", ())],
+)  # fmt: skip
+def test_a_database_and_a_numbered_document_are_places(question, types):
+    router = QueryUnderstandingRouter(types={"row": (), "schema": (), "ticket": ("工单", "ticket")})
+    assert router.route(question, now=NOW).types == types
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "ENOENT",
+        "ECONNREFUSED",
+        "/etc/fstab",
+        "C:\\logs\\a.txt",
+        "4711-B",
+        "max_size",
+        "a@b.org",
+        "src/app.py",
+    ],
+)
+@pytest.mark.parametrize("frame", ["{} 是什么问题", "why does {} appear", "help 一下 {} please"])
+def test_codes_and_paths_give_words_more_weight(code, frame):
+    assert QueryUnderstandingRouter().route(frame.format(code), now=NOW).weights is not None
+
+
+@pytest.mark.parametrize("word", ["ENORMOUS", "and/or", "2024-Q3", "100-200", "EMAIL"])
+def test_ordinary_words_are_no_codes(word):
+    assert QueryUnderstandingRouter().route(f"tell me about {word} please", now=NOW).weights is None
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a",
+        "a_",
+        "-",
+        "a/",
+        "a.",
+        "a@",
+        "AbC",
+        "I",
+        "上次",
+        "从1月到",
+        "last ",
+        "“",
+        "2026-3-18-",
+        "/a",
+        "9",
+        "how did we ",
+    ],
+)
+def test_the_time_of_the_rules_grows_with_the_length_only(unit):
+    router = QueryUnderstandingRouter()
+    began = time.monotonic()
+    router.route(unit * (40_000 // len(unit)), now=NOW)
+    assert (
+        time.monotonic() - began < 8
+    )  # at most 1.5 s alone; a pattern that tries each place again takes 15 and more
+
+
+def test_a_failure_that_cannot_be_told_leaves_the_rules():
+    class MuteError(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def broken(prompt):
+        raise MuteError
+
+    assert "MuteError" in QueryUnderstandingRouter(broken).route(QUESTION, now=NOW).fallback
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["agent_id", "filter", "$or", "type"]), inner, max_size=3), max_leaves=8)  # fmt: skip
+NAMED = [
+    "query",
+    "types",
+    "type",
+    "sources",
+    "source",
+    "after",
+    "before",
+    "reason",
+    "agent_id",
+    "filter",
+    "filters",
+]
+
+
+@given(st.dictionaries(st.sampled_from(NAMED), JSON), st.sampled_from(ROUTE_TYPES), st.text(max_size=30))
+def test_no_field_of_a_model_names_more_than_is_known(fields, search_type, question):
+    route = routed(json.dumps({**fields, "search_type": search_type}), question)
+    assert set(route.types) <= {"manual", "dialogue", "tool_call"}
+    assert set(route.sources) <= {"crm"}
+    assert set(route.filter) <= {"type", "source"}
+    assert isinstance(route.query, str)
+    foreign = {"agent_id", "filter", "filters"} & fields.keys()
+    assert route.by == "rules" or all(name in route.fallback for name in foreign)
