@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, Self
 
 from langchain_agentrag.agent.instructions import instruction_kinds
@@ -19,6 +20,7 @@ Trust = Literal["low", "normal", "high"]
 FenceLanguage = Literal["en", "zh", "both"]
 
 _FOREIGN_TYPES = frozenset({"tool_call", "web", "html", "email", "issue", "comment"})
+_SOURCES = ("url", "source", "link")
 _WITHHELD = "(name withheld: it reads like instructions 名称像指令，已略去)"
 _LONGEST_NAME = 300  # characters of a source, title or place in a head
 
@@ -87,15 +89,17 @@ def trust_of(metadata: Mapping[str, Any]) -> Trust:
     It is told by `type`, `quarantined`, and by `url` or `source` when they are web addresses. A document cannot raise
     its own trust.
     """
-    if metadata.get("quarantined") is True or metadata.get("type") in _FOREIGN_TYPES:
+    if metadata.get("quarantined") is True or "tool" in _said(metadata, "role"):
         return "low"
-    if metadata.get("role") == "tool":
-        return "low"
-    sources = (metadata.get(key) for key in ("url", "source", "link"))
-    web = any(
-        isinstance(value, str) and value.lower().startswith(("http://", "https://")) for value in sources
-    )
-    return "low" if web else "normal"
+    web = any(source.lower().startswith(("http://", "https://")) for source in _said(metadata, *_SOURCES))
+    return "low" if web or not _FOREIGN_TYPES.isdisjoint(_said(metadata, "type")) else "normal"
+
+
+def _said(metadata: Mapping[str, Any], *keys: str) -> list[str]:
+    """The strings under the keys, alone or in lists; metadata may hold anything there."""
+    held = (metadata.get(key) for key in keys)
+    values = chain.from_iterable(value if isinstance(value, (list, tuple)) else [value] for value in held)
+    return [value for value in values if isinstance(value, str)]
 
 
 @dataclass(frozen=True, slots=True)

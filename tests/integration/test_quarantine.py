@@ -147,6 +147,20 @@ def test_faces_take_the_option_from_the_program_and_no_model_can(indexer):
     assert "web-1" in wide.invoke({"query": "滤网 filter 汽油", "k": 20})
 
 
+@pytest.mark.parametrize("key", ["type", "role", "url", "source", "link", "quarantined"])
+def test_whatever_is_under_a_key_that_tells_trust_every_face_works(indexer, key):
+    """One shared document must not take the tools away from everybody."""
+    values = [{"lat": 1}, ["x", "y"], [], [["web"]], {}, None, 1.5, "资料"]
+    odd = [SourceDocument(f"odd-{n}", f"滤网 filter {n}", {key: value}) for n, value in enumerate(values)]
+    indexer.index_documents(quarantined([*odd, *WEB]))
+    search, read = AgentRAGToolkit(indexer=indexer).get_tools()
+    shown = search.invoke({"query": "滤网 filter", "k": 20})
+    assert "web-" not in shown
+    for one in odd:
+        assert one.doc_id in shown
+        assert one.text in read.invoke({"doc_id": one.doc_id})
+
+
 def test_a_store_made_before_learns_what_is_quarantined(tmp_path):
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.index_documents(quarantined([*GOOD, *WEB]))

@@ -126,6 +126,8 @@ def test_ordinary_punctuation_is_left_alone(plain):
         ({}, "normal"), ({"type": "file"}, "normal"), ({"type": "tool_call"}, "low"), ({"role": "tool"}, "low"),
         ({"source": "https://a.example"}, "low"), ({"url": "HTTP://a.example"}, "low"), ({"source": "https.md"}, "normal"),
         ({"trust": "high", "type": "web"}, "low"), ({"quarantined": True}, "low"), ({"quarantined": "no"}, "normal"),
+        ({"type": ["file", "web"]}, "low"), ({"role": ["tool"]}, "low"), ({"link": ("a.md", "http://a.example")}, "low"),
+        ({"type": ["file"], "url": ["a.md"]}, "normal"),
     ],
 )  # fmt: skip
 def test_trust_goes_by_the_source_and_no_document_raises_its_own(metadata, trust):
