@@ -222,11 +222,17 @@ class ReferenceStore:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def visible(self, agent: str | None) -> list[SourceDocument]:
-        """What an agent may see, in document order."""
+    def visible(self, agent: str | None, *, quarantined: bool = True) -> list[SourceDocument]:
+        """What an agent may see, in document order, with or without what is quarantined."""
         return [
-            document for (owner, _), document in self._documents.items() if owner is None or owner == agent
+            document
+            for (owner, _), document in self._documents.items()
+            if (owner is None or owner == agent) and (quarantined or not is_held(document))
         ]
+
+    def held_back(self) -> list[SourceDocument]:
+        """What is quarantined, of all owners."""
+        return [document for document in self.all() if is_held(document)]
 
     def all(self) -> list[SourceDocument]:
         return list(self._documents.values())
@@ -261,11 +267,13 @@ class ReferenceStore:
         window: Window = (None, None),
         recency: timedelta | None = None,
         now: datetime | None = None,
+        quarantined: bool = False,
     ) -> list[Hit]:
         share = None if weights is None and fusion == "adaptive" else check_weights(weights or (0.5, 0.5))
         if says_nothing(query):
             return []
-        visible = [row for doc in self.visible(agent) for row in self._rows[doc.agent_id, doc.doc_id]]
+        found = self.visible(agent, quarantined=quarantined)
+        visible = [row for doc in found for row in self._rows[doc.agent_id, doc.doc_id]]
         kept = [
             row
             for row in visible
@@ -444,6 +452,11 @@ class _Leg:
         if place not in self.raw:
             return None
         return LegEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])
+
+
+def is_held(document: SourceDocument) -> bool:
+    """Whether no search finds it unless it asks for what is quarantined."""
+    return document.metadata.get("quarantined") is True
 
 
 def said_at(document: SourceDocument) -> datetime | None:

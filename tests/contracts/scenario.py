@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from langchain_agentrag import SourceDocument
+from langchain_agentrag import SourceDocument, quarantined
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 from tests.contracts.world import START, World
 
@@ -56,6 +56,7 @@ def live(world: World, *, deep: bool = True) -> None:
     world.delete("a1", None, {"agent_id": "a1", "n": 3})
     look(world)
     pass_time(world)
+    hold_back(world)
     world.forget("a ")
     world.reopen()
     look(world)
@@ -96,6 +97,33 @@ def pass_time(world: World) -> None:
     ask_in_ranges(world)
     world.sweep()
     ask_in_ranges(world)
+
+
+def hold_back(world: World) -> None:
+    """Documents from outside, quarantined; everybody asks for them, before and after some are released."""
+    pages = {
+        owner: [
+            SourceDocument(f"w{n}", f"数据库 超时 swordfish-{n} {owner} " * (n + 1), {"type": "web", "n": n})
+            for n in range(3)
+        ]
+        for owner in (None, "a", "a1")
+    }
+    for owner, documents in pages.items():
+        world.put(owner, list(quarantined(documents)))
+    hunt_everything(world)
+    for owner in (None, "a"):
+        world.put(owner, pages[owner][:1])
+        world.delete(owner, ["w1"], {"quarantined": True})
+    hunt_everything(world)
+
+
+def hunt_everything(world: World) -> None:
+    """Everything that is held back, as everybody; modes take turns."""
+    for agent in (None, "a", "a1", "A"):
+        for turn, held in enumerate(world.model.held_back()):
+            world.hunt(held, agent, ("hybrid", "keyword", "vector")[turn % 3])
+        world.stats(agent)
+        world.read(agent, "w2")
 
 
 def ask_in_ranges(world: World) -> None:

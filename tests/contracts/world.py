@@ -235,10 +235,11 @@ class World:
         where: object = None,
         window: Window = (None, None),
         recency: timedelta | None = None,
+        quarantined: bool = False,
     ) -> list[Hit]:
         """Search, and compare with the model and with a store of nothing but what the agent may see."""
         options = {"mode": mode, "fusion": fusion, "weights": weights, "filter": where, "recency": recency}
-        options |= {"after": window[0], "before": window[1]}
+        options |= {"after": window[0], "before": window[1], "quarantined": quarantined}
         hits = self._face(agent).search(query, k, **options)
         assert hits.degraded == (), hits.degraded
         expected = self.model.search(
@@ -252,11 +253,12 @@ class World:
             window=window,
             recency=recency,
             now=self.now,
+            quarantined=quarantined,
         )
         asked = f"search of {agent!r} for {query!r}, k={k}, {options}"
         _same(list(hits), expected, f"{asked}, against the model")
         if self._twins is not None:
-            twin = self.twin(agent)
+            twin = self.twin(agent, quarantined=quarantined)
             alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **options)
             _same(list(hits), list(alone), f"{asked}, against a store of its own")
             if self.searches % 3 == 0:
@@ -264,7 +266,17 @@ class World:
         self.searches += 1
         return list(hits)
 
-    def _second_stage(self, agent: str | None, query: str, k: int, options: dict[str, object]) -> None:
+    def hunt(self, held: SourceDocument, agent: str | None, mode: str = "hybrid") -> None:
+        """Ask for the very words of a quarantined document: it is found only when asked for, by who may see it."""
+        place = (held.agent_id, held.doc_id)
+        for quarantined in (False, True):
+            hits = self.search(agent, held.text, 100, mode=mode, quarantined=quarantined)
+            may = quarantined and held.agent_id in {None, agent}
+            found = place in {(hit.agent_id, hit.doc_id) for hit in hits}
+            # words that are only stop words find nothing by keyword
+            assert found == may or (may and mode == "keyword"), f"{agent!r}, {held}, {hits}"
+
+    def _second_stage(self, agent: str | None, query: str, k: int, options: dict[str, Any]) -> None:
         """The later stages and the account, too, are those of a store with nothing but what the agent may see."""
         turn = self.searches // 3
         more: dict[str, object] = {**options, "explain": True}
@@ -274,7 +286,7 @@ class World:
             {"diversity": 0.4, "collapse": True, "neighbours": 2},
             {"history": ["退款 alpha", "数据库"]},
         ][turn % 3]
-        twin = self.twin(agent)
+        twin = self.twin(agent, quarantined=options["quarantined"])
         hits = self._face(agent).search(query, k, **more)
         alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **more)
         _same(
@@ -350,10 +362,15 @@ class World:
 
     # -- twins ----------------------------------------------------------------------------------------------------
 
-    def twin(self, agent: str | None) -> DualIndexer:
-        """A store built fresh from what the agent may see, in the same document order."""
+    def twin(self, agent: str | None, *, quarantined: bool = False) -> DualIndexer:
+        """A store built fresh from what the agent may see, in the same document order.
+
+        Args:
+            agent: The agent; None for nobody.
+            quarantined: Whether what is quarantined is in it.
+        """
         assert self._twins is not None
-        visible = self.model.visible(agent)
+        visible = self.model.visible(agent, quarantined=quarantined)
         key = tuple(map(repr, visible))
         if key not in self._twins:
             self._made += 1

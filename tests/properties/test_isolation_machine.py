@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from langchain_agentrag import SourceDocument
+from langchain_agentrag import SourceDocument, quarantined
+from tests.contracts.reference import is_held
 from tests.contracts.world import START, World
 
 PROOF = os.environ.get("HYPOTHESIS_PROFILE") == "proof"
@@ -45,6 +46,7 @@ plain_metadata = st.dictionaries(st.sampled_from(["type", "n", "tags", "a.b", "o
 queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join) | st.sampled_from(
     ["same line", "", "的", "。！", "量子纠缠", "*", "words:alpha"]
 )
+origins = st.sampled_from([{"type": "web"}, {"type": "tool_call"}, {"source": "https://a.example/1"}])
 places = st.sampled_from([("n1",), ("n10",), ("n1", "a"), ("%",)])
 sessions = st.sampled_from(["s", "S", "s/1", "%"])
 item_keys = st.sampled_from(["k", "k1", "*"])
@@ -85,6 +87,7 @@ def hostile(agents: list[str]) -> st.SearchStrategy[object]:
         st.just({"n": {"$gte": 1}}),
         st.just({"tags": {"$contains": "x"}}),
         st.just({"type": {"$in": []}}),
+        st.sampled_from([{"quarantined": True}, {"quarantined": {"$ne": True}}]),
         st.just({"$or": [{"n": 1}, {"type": "manual"}]}),
     )
     return st.none() | honest | reaching
@@ -121,6 +124,7 @@ class Agents(RuleBasedStateMachine):
                 {"agent_id": {"$ne": agent}},
                 {"n": {"$gte": 1}},
                 {"agent_id": {"$exists": True}},
+                {"quarantined": True},
             ]
             self.world.search(
                 agent,
@@ -129,6 +133,7 @@ class Agents(RuleBasedStateMachine):
                 mode=MODES[turn % len(MODES)],
                 fusion=FUSIONS[turn % len(FUSIONS)],
                 where=filters[turn % len(filters)],
+                quarantined=turn % 4 == 0,
             )
 
     def who(self, data: st.DataObject) -> str | None:
@@ -169,6 +174,34 @@ class Agents(RuleBasedStateMachine):
                 metadata |= {"time": self.world.now, "expires_at": None}
             self.world.put(self.who(data), [SourceDocument(twin.doc_id, twin.text, metadata)])
             self.probe()
+
+    @rule(data=st.data(), doc_id=st.sampled_from(DOC_IDS), text=texts, origin=origins)
+    def hold_back(self, data: st.DataObject, doc_id: str, text: str, origin: dict[str, object]) -> None:
+        """What comes from outside is quarantined by the rule, new or in the place of what was not."""
+        agent, metadata = self.who(data), data.draw(plain_metadata) | origin
+        documents = [SourceDocument(doc_id, text, metadata), SourceDocument("own words", text, {"n": 1})]
+        self.world.put(agent, list(quarantined(documents)))
+        held = self.world.model.read(agent, doc_id)
+        assert held is None or held.agent_id != agent or is_held(held)
+        self.probe()
+
+    @precondition(lambda self: self.world.model.held_back())
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        """Indexed again by its owner without the key, it is found again."""
+        held = data.draw(st.sampled_from(self.world.model.held_back()))
+        metadata = {key: value for key, value in held.metadata.items() if key != "quarantined"}
+        self.world.put(held.agent_id, [SourceDocument(held.doc_id, held.text, metadata)])
+        self.world.search(held.agent_id, held.text, 100)
+        self.probe()
+
+    @precondition(lambda self: self.world.model.held_back())
+    @rule(data=st.data())
+    def hunt(self, data: st.DataObject) -> None:
+        """Everybody asks for what is held back, in its own words."""
+        held = data.draw(st.sampled_from(self.world.model.held_back()))
+        for agent in [None, *self.agents]:
+            self.world.hunt(held, agent, data.draw(st.sampled_from(MODES)))
 
     @rule(data=st.data())
     def delete_by_id(self, data: st.DataObject) -> None:
@@ -211,6 +244,7 @@ class Agents(RuleBasedStateMachine):
         where = data.draw(st.none() | hostile(self.agents))
         window = data.draw(st.just((None, None)) | windows)
         half_life = data.draw(st.sampled_from([None, None, timedelta(hours=2)]))
+        asks = data.draw(st.booleans(), label="asks for what is quarantined")
         for agent in [None, *self.agents]:
             mode, fusion = data.draw(st.sampled_from(MODES)), data.draw(st.sampled_from(FUSIONS))
             self.world.search(
@@ -223,6 +257,7 @@ class Agents(RuleBasedStateMachine):
                 where=where,
                 window=moments(window),
                 recency=half_life,
+                quarantined=asks,
             )
 
     @rule(data=st.data(), doc_id=st.sampled_from(DOC_IDS), place=st.integers(0, 3), around=st.integers(0, 2))
