@@ -1,9 +1,10 @@
 """How far the rules of the citation checker can be relied on, on the passages of collections.
 
-    python benchmarks/citations.py DATA
+    python benchmarks/citations.py [DATA]
 
-Sentences of a passage are checked against it: as they are (to be supported), with a number changed (unsupported), with
-a negation put in (contradicted), and against another passage (not supported).
+First the sentences a stranger wrote with their verdicts (citations_sentences.jsonl): per language and true verdict, how
+many got which. Then, with DATA, sentences of a passage are checked against it: as they are (to be supported), with a
+number changed (unsupported), with a negation put in (contradicted), and against another passage (not supported).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 from langchain_agentrag.agent.support import judge_by_rules
 from langchain_agentrag.boundaries import sentence_ends
 
+SENTENCES = Path(__file__).with_name("citations_sentences.jsonl")
+VERDICTS = ("supported", "unsupported", "contradicted", "unknown")
 PASSAGES = 300
 LEAST, MOST = 12, 200
 
@@ -43,14 +46,31 @@ def negated(sentence: str) -> str | None:
     return changed if count and not re.search(r"[不没未无非]|\b(?:not|no|never)\b|n't", sentence) else None
 
 
+def print_sentences() -> None:
+    counts: Counter[tuple[str, str, str]] = Counter()
+    with SENTENCES.open(encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            counts[row["lang"], row["gold"], judge_by_rules(row["sentence"], row["passage"])[0]] += 1
+    print(f"{'language':10}{'true verdict':14}{'n':>4}" + "".join(f"{name:>14}" for name in VERDICTS))
+    for lang, gold in dict.fromkeys((lang, gold) for lang, gold, _ in counts):
+        given = [counts[lang, gold, verdict] for verdict in VERDICTS]
+        print(f"{lang:10}{gold:14}{sum(given):>4}" + "".join(f"{count:>14}" for count in given))
+
+
 def main() -> None:
+    print_sentences()
+    if len(sys.argv) > 1:
+        print_collections(Path(sys.argv[1]))
+
+
+def print_collections(data: Path) -> None:
     changes: dict[str, Callable[[str], str | None]] = {
         "as it is": lambda sentence: sentence, "other number": other_number, "negated": negated,
     }  # fmt: skip
     print(
         f"{'collection':24}{'kind':14}{'n':>6}{'supported':>11}{'unsupported':>13}{'contradicted':>14}{'unknown':>9}"
     )
-    for corpus in sorted(Path(sys.argv[1]).glob("*/corpus.jsonl")):
+    for corpus in sorted(data.glob("*/corpus.jsonl")):
         with corpus.open(encoding="utf-8") as lines:
             texts = [json.loads(line).get("text") or "" for line in lines]
         chosen = random.Random(7).sample(texts, min(PASSAGES, len(texts)))
@@ -64,10 +84,7 @@ def main() -> None:
                         counts[judge_by_rules(changed, passage)[0]] += 1
             total = sum(counts.values())
             if total:
-                rates = [
-                    f"{counts[name] / total:.3f}"
-                    for name in ("supported", "unsupported", "contradicted", "unknown")
-                ]
+                rates = [f"{counts[name] / total:.3f}" for name in VERDICTS]
                 print(
                     f"{corpus.parent.name:24}{kind:14}{total:>6}{rates[0]:>11}{rates[1]:>13}{rates[2]:>14}{rates[3]:>9}"
                 )

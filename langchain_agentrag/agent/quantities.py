@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 _DIGITS = {
@@ -56,37 +56,77 @@ _ENGLISH_SCALES = {
     "k": 1_000,
 }
 
-# The first name of a unit stands for all of them. A unit that is not here takes no part.
-_UNITS = {
-    name: group.split()[0]
-    for group in (
-        "% percent 百分点 ％", "°c ℃ 摄氏度 celsius", "mm 毫米 millimetre millimeter", "cm 厘米 公分 centimetre",
-        "m 米 公尺 metre meter", "km 公里 千米 kilometre kilometer", "g 克 gram", "kg 千克 公斤 kilogram", "t 吨 ton",
-        "l 升 litre liter", "ml 毫升", "s 秒 秒钟 second sec", "min 分钟 minute", "h 小时 钟头 hour", "day 天 日",
-        "week 周 星期 礼拜", "month 月 个月", "year 年", "yuan 元 块 人民币 rmb cny", "usd 美元 dollar",
-        "eur 欧元 euro", "mb", "gb", "kb", "v 伏 volt", "w 瓦 watt", "kw 千瓦", "rpm 转", "bar", "mpa", "hz 赫兹",
-        "person 人 名 people",
-    )
-    for name in group.split()
+# Per dimension, each unit with its names and what one of it is in the unit that the dimension is compared in. A unit
+# that is not here takes no part. The "月" of a date is no duration; days and months have no fixed ratio.
+_DIMENSIONS = {
+    "kg": {"μg 微克": "1/1000000000", "mg 毫克 milligram": "1/1000000", "g 克 gram gramme": "1/1000", "斤": "1/2",
+           "kg 千克 公斤 kilogram kilo": "1", "t 吨 ton tonne": "1000"},
+    "m": {"μm 微米 micrometre micrometer": "1/1000000", "mm 毫米 millimetre millimeter": "1/1000",
+          "cm 厘米 公分 centimetre centimeter": "1/100", "dm 分米": "1/10", "m 米 公尺 metre meter": "1",
+          "km 公里 千米 kilometre kilometer": "1000", "英寸 inch": "0.0254", "ft 英尺 foot feet": "0.3048",
+          "英里 mile": "1609.344"},
+    "m2": {"平方厘米": "1/10000", "平方米 平米 sqm": "1",
+           "公顷 ha hectare": "10000", "平方公里 平方千米": "1000000"},
+    "l": {"ml 毫升 millilitre milliliter": "1/1000", "cl 厘升 centilitre centiliter": "1/100", "l 升 litre liter": "1",
+          "立方厘米": "1/1000", "立方米": "1000"},
+    "min": {"ms 毫秒 millisecond": "1/60000", "s 秒 秒钟 second sec": "1/60", "min 分钟 minute": "1",
+            "h 小时 钟头 hour": "60", "day 天 日": "1440", "week 周 星期 礼拜": "10080"},
+    "year": {"month 个月": "1/12", "year 年": "1"},
+    "mb": {"kb": "1/1000", "mb": "1", "gb": "1000", "tb": "1000000"},
+    "w": {"w 瓦 watt": "1", "kw 千瓦 kilowatt": "1000", "兆瓦 megawatt": "1000000"},
+    "v": {"v 伏 volt": "1", "kv 千伏 kilovolt": "1000"},
+    "bar": {"pa 帕 pascal": "1/100000", "kpa 千帕": "1/100", "bar": "1", "mpa 兆帕": "10"},
+    "hz": {"hz 赫兹 赫": "1", "khz 千赫": "1000", "mhz 兆赫": "1000000", "ghz": "1000000000"},
+    **{group.split()[0]: {group: "1"} for group in (
+        "% percent 百分点 ％", "°c ℃ 摄氏度 celsius", "月", "yuan 元 块 人民币 rmb cny",
+        "usd 美元 dollar", "eur 欧元 euro",
+        "rpm 转", "person 人 名 people",
+    )},
 }  # fmt: skip
+_UNITS = {
+    name: (dimension, Fraction(ratio))
+    for dimension, units in _DIMENSIONS.items()
+    for names, ratio in units.items()
+    for name in names.split()
+}
 _CURRENCIES = {"$": "usd", "¥": "yuan", "￥": "yuan", "€": "eur"}
 _UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
-_UNIT_AFTER = re.compile(rf"\s?-?(?:(?P<wide>{_UNIT})(?:e?s)?(?![a-z]))", re.I)
+_UNIT_AFTER = re.compile(
+    rf"\s?-?(?P<unit>{_UNIT})(?:e?s)?(?![a-z0-9])(?:(?:\s?/\s?|\s(?:per|an?)\s)(?P<per>{_UNIT})(?![a-z0-9]))?",
+    re.I,
+)
+_PER_BEFORE = re.compile(rf"每({_UNIT})[^\d\s,，。;；、每]{{0,8}}$")
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTH = (
+    r"(?P<name>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_DAY, _YEAR = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?", r"(?P<year>1\d{3}|20\d{2})"
 
 _CODE = re.compile(
     r"(?<![\w.])(?=[\w.\-/:]*\d)(?=[\w.\-/:]*[A-Za-z])[A-Za-z0-9]+(?:[._\-/:]?[A-Za-z0-9]+)*", re.A
 )
 _DOTTED = re.compile(r"(?<![\w.])\d+(?:\.\d+){2,}(?![\w.])", re.A)
-_AFTER_DIGITS = re.compile(r"^[\d.,]+(?:k|[a-z°℃%]{1,4})$", re.I)
+_AFTER_DIGITS = re.compile(r"^[\d.,]+(?:k|[a-z°℃%]{1,4}(?:/[a-z]{1,4})?)$", re.I)
 _ARABIC = re.compile(
     r"(?<![\d.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?(万亿|万|亿|千|百|k\b|thousand|million|billion|dozen))?",
     re.A | re.I,
 )
 _CHINESE = re.compile(
-    rf"百分之(?P<per>(?:{_HAN_DIGIT}|[万点])+|\d+(?:\.\d+)?)|(?P<plain>{_HAN_DIGIT}(?:{_HAN_DIGIT}|[万亿点])*)"
+    rf"百分之(?P<per>(?:{_HAN_DIGIT}|[万点])+|\d+(?:\.\d+)?)|(?P<plain>(?!(?:(?<=\d)|(?<=\d\s))[千百]){_HAN_DIGIT}(?:{_HAN_DIGIT}|[万亿点])*)"
 )
 _NUMBER_WORD = "(?:" + "|".join([*_WORDS, "hundred", "thousand", "million", "billion", "dozen", "and"]) + ")"
 _ENGLISH = re.compile(rf"\b{_NUMBER_WORD}(?:[\s-]+{_NUMBER_WORD})*\b", re.I)
+_HAN_NUMBER = rf"(?:\d{{1,4}}|{_HAN_DIGIT}{{1,4}})"
+_DATES = [
+    re.compile(pattern, re.I | re.A)
+    for pattern in (
+        rf"(?<![\w./-]){_YEAR}(?P<mark>[-/])(?P<month>\d{{1,2}})(?P=mark)(?P<day>\d{{1,2}})(?![\w/-]|\.\d)",
+        rf"(?<![\w.,]){_DAY}(?:\sof)?[\s-]{_MONTH},?[\s-]{_YEAR}(?![\w,]\d|\w)",
+        rf"\b{_MONTH}\s(?:{_DAY},?\s)?{_YEAR}(?![\w,]\d|\w)",
+        rf"(?:(?P<year>{_HAN_NUMBER})\s?年\s?)?(?P<month>{_HAN_NUMBER})\s?月\s?(?P<day>{_HAN_NUMBER})\s?[日号]",
+    )
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +134,15 @@ class Quantity:
     """A number of a text.
 
     Attributes:
-        value: Its value.
-        unit: Its unit under the one name all its names share, or "".
+        value: Its value as written.
+        unit: What its dimension is compared in (kilograms for each mass), or "".
         written: As the text has it.
         start: Where it begins, a currency sign before it included.
         end: One past its end, its unit included.
         sure: Whether it certainly counts something; "一" in 一些 and "one" in "one of them" need not.
+        ratio: What one of the unit it is written in is in `unit`.
+        per: Of a rate, what the dimension it is per is compared in; "" for others.
+        per_ratio: As `ratio`, for `per`.
     """
 
     value: Fraction
@@ -108,6 +151,24 @@ class Quantity:
     start: int
     end: int
     sure: bool = True
+    ratio: Fraction = Fraction(1)
+    per: str = ""
+    per_ratio: Fraction = Fraction(1)
+
+    @property
+    def amount(self) -> Fraction:
+        """Its value in `unit`."""
+        return self.value * self.ratio
+
+    def equals(self, other: Quantity) -> bool:
+        """Whether both are one amount: in any units of one dimension, by value where one of them has no unit."""
+        if not self.unit or not other.unit:
+            return self.value == other.value
+        if self.per and self.per == other.per:
+            same = self.amount * other.per_ratio == other.amount * self.per_ratio
+        else:
+            same = self.amount == other.amount
+        return same and self.unit == other.unit
 
 
 def codes(text: str) -> set[str]:
@@ -126,19 +187,56 @@ def quantities(text: str) -> list[Quantity]:
 
 
 def in_one_form(text: str) -> str:
-    """The text with each number written in digits and each unit under its one name; same numbers look the same."""
+    """The text with each number in digits, in one unit per dimension, and dates in one order."""
+    text = with_dates_in_one_form(text)
     pieces, place = [], 0
     for one in sorted(quantities(text), key=lambda one: (one.start, -one.end)):
         if one.sure and one.start >= place:
-            pieces += [text[place : one.start], f" {float(one.value):.12g} {one.unit} "]
+            pieces += [text[place : one.start], f" {float(one.amount / one.per_ratio):.12g} {one.unit} "]
             place = one.end
     return "".join([*pieces, text[place:]])
 
 
-def _unit(text: str, end: int) -> tuple[str, int]:
-    """The unit that follows a number, and where it ends."""
-    found = _UNIT_AFTER.match(text, end)
-    return ("", end) if found is None else (_UNITS[found["wide"].lower()], found.end())
+def with_dates_in_one_form(text: str) -> str:
+    """The text with dates (2019-03-03, 3 March 2019, March 3, 2019, 二〇一九年三月三日) written as 2019年3月3日."""
+    for pattern in _DATES:
+        text = pattern.sub(_date, text)
+    return text
+
+
+def _date(found: re.Match[str]) -> str:
+    parts = found.groupdict()
+    if parts.get("name"):
+        month: int | None = _MONTHS.index(parts["name"][:3].lower()) + 1
+    else:
+        month = _whole(parts["month"])
+    year, day = (_whole(parts[name]) if parts.get(name) else None for name in ("year", "day"))
+    if month not in range(1, 13) or (day is not None and day not in range(1, 32)):
+        return found[0]
+    head, tail = (f"{year}年" if year is not None else ""), (f"{day}日" if day is not None else "")
+    return f" {head}{month}月{tail} "
+
+
+def _whole(written: str) -> int | None:
+    value = Fraction(written) if written.isdigit() and written.isascii() else _han_value(written)
+    return None if value is None else int(value)
+
+
+def _quantity(text: str, value: Fraction, start: int, end: int, *, sign: str = "") -> Quantity:
+    """A number with the unit behind it, else the one its sign stands for, and what it is per."""
+    written, found = text[start:end], _UNIT_AFTER.match(text, end)
+    name, per = (
+        (found["unit"].lower(), found["per"] or "") if found else (sign and _CURRENCIES.get(sign, sign), "")
+    )
+    if found:
+        end = found.end()
+    elif sign:
+        start -= len("百分之") if sign == "%" else 1
+    if not per and (before := _PER_BEFORE.search(text[max(0, start - 16) : start])):
+        per = before[1]
+    unit, ratio = _UNITS.get(name, ("", Fraction(1)))
+    per, per_ratio = _UNITS.get(per.lower(), ("", Fraction(1)))
+    return Quantity(value, unit, written, start, end, ratio=ratio, per=per, per_ratio=per_ratio)
 
 
 def _arabic(text: str) -> Iterator[Quantity]:
@@ -151,12 +249,9 @@ def _arabic(text: str) -> Iterator[Quantity]:
             or _ENGLISH_SCALES.get(scale)
             or (10**12 if scale else 1)
         )
-        start, (unit, end) = found.start(), _unit(text, found.end())
-        if not unit and start and text[start - 1] in _CURRENCIES:
-            unit, start = _CURRENCIES[text[start - 1]], start - 1
-        elif text[:start].endswith("百分之"):
-            unit, start = "%", start - len("百分之")
-        yield Quantity(Fraction(digits) * factor, unit, number, start, end)
+        before = text[: found.start()]
+        sign = "%" if before.endswith("百分之") else before[-1:] if before[-1:] in _CURRENCIES else ""
+        yield _quantity(text, Fraction(digits) * factor, *found.span(), sign=sign)
 
 
 def _chinese(text: str) -> Iterator[Quantity]:
@@ -166,9 +261,11 @@ def _chinese(text: str) -> Iterator[Quantity]:
             continue
         value = _han_value(written)
         if value is not None:
-            unit, end = ("%", found.end()) if found["per"] else _unit(text, found.end())
-            sure = bool(found["per"]) or (len(written) > 1 and value > 1) or (bool(unit) and value > 1)
-            yield Quantity(value, unit, found[0], found.start(), end, sure=sure)
+            if found["per"]:
+                yield Quantity(value, "%", found[0], *found.span())
+                continue
+            one = _quantity(text, value, *found.span())
+            yield replace(one, sure=value > 1 and (len(written) > 1 or bool(one.unit)))
 
 
 def _han_value(written: str) -> Fraction | None:
@@ -218,6 +315,5 @@ def _english(text: str) -> Iterator[Quantity]:
                 total += (current or 1) * _ENGLISH_SCALES[word]
                 current = 0
         value = total + current
-        unit, end = _unit(text, found.end())
-        sure = value > 1 and (value > 10 or bool(unit))  # noqa: PLR2004
-        yield Quantity(Fraction(value), unit, found[0], found.start(), end, sure=sure)
+        one = _quantity(text, Fraction(value), *found.span())
+        yield replace(one, sure=value > 1 and (value > 10 or bool(one.unit)))  # noqa: PLR2004

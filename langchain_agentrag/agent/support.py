@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
-from langchain_agentrag.agent.quantities import Quantity, codes, in_one_form, quantities
+from langchain_agentrag.agent.quantities import codes, in_one_form, quantities, with_dates_in_one_form
 from langchain_agentrag.analysis.fold import simplify
 from langchain_agentrag.analysis.stopwords import DEFAULT as STOP_WORDS
 from langchain_agentrag.boundaries import all_line_ends, clause_ends, sentence_ends
@@ -109,16 +109,13 @@ def judge_by_rules(statement: str, passage: str) -> tuple[Support, str]:
 
 def missing_numbers(statement: str, passage: str) -> list[str]:
     """Numbers and codes of a statement that a passage does not hold, as the statement writes them."""
-    plain, there = folded(statement), folded(passage)
+    plain, there = (with_dates_in_one_form(folded(text)) for text in (statement, passage))
     known = codes(there)
     lost = [code for code in sorted(codes(plain)) if code not in known and code not in there]
     held = quantities(there)
-    return lost + [one.written for one in quantities(plain) if one.sure and not _held(one, held)]
-
-
-def _held(one: Quantity, held: Sequence[Quantity]) -> bool:
-    same = [other for other in held if other.value == one.value]
-    return any(not one.unit or not other.unit or one.unit == other.unit for other in same)
+    return lost + [
+        one.written for one in quantities(plain) if one.sure and not any(one.equals(other) for other in held)
+    ]
 
 
 def _squeezed(text: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+from fractions import Fraction
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from langchain_agentrag.agent.citations import CitedSource, check_citations, model_judge
@@ -255,3 +258,99 @@ def test_any_answer_and_any_passage_can_be_checked(answer, passage):
 )
 def test_what_stands_in_a_passage_is_found_there(quote, before, after):
     assert holds_quote(f"{before} {quote} {after}", quote)
+
+
+_UNITS = {
+    "mass": {"g": "1", "克": "1", "kg": "1000", "公斤": "1000", "千克": "1000", "斤": "500", "tonnes": "1000000", "吨": "1000000"},
+    "length": {"mm": "1", "毫米": "1", "centimetres": "10", "厘米": "10", "metres": "1000", "米": "1000", "km": "1000000", "公里": "1000000"},
+    "volume": {"ml": "1", "毫升": "1", "litres": "1000", "升": "1000", "立方米": "1000000"},
+    "area": {"平方厘米": "1", "平方米": "10000", "公顷": "100000000"},
+    "time": {"seconds": "1", "秒": "1", "minutes": "60", "分钟": "60", "hours": "3600", "小时": "3600", "days": "86400", "天": "86400"},
+    "data": {"KB": "1", "MB": "1000", "GB": "1000000", "TB": "1000000000"},
+    "power": {"watts": "1", "瓦": "1", "kW": "1000", "千瓦": "1000"},
+}  # fmt: skip
+_TEMPLATES = ["The large northern tank was rated at {} in all.", "北方的大型水箱额定为{}，已经过检验。"]
+
+
+def _written(value):
+    """A value in digits, None where it has no short one."""
+    scaled = value * 10**6
+    return (
+        f"{float(value):.6f}".rstrip("0").rstrip(".") if scaled.denominator == 1 and scaled < 10**14 else None
+    )
+
+
+@given(
+    st.sampled_from(sorted(_UNITS)).flatmap(
+        lambda name: st.tuples(st.just(name), *[st.sampled_from(sorted(_UNITS[name]))] * 2)
+    ),
+    st.integers(2, 99_999),
+    st.sampled_from(_TEMPLATES),
+    st.data(),
+)
+def test_an_amount_may_be_told_in_any_unit_of_its_dimension_and_in_no_other(units, value, template, data):
+    dimension, first, second = units
+    ratio = Fraction(_UNITS[dimension][first]) / Fraction(_UNITS[dimension][second])
+    said, changed = _written(value * ratio), _written((value + 1) * ratio)
+    assume(said and changed)
+    passage = template.format(f"{value} {first}")
+    assert judge_by_rules(template.format(f"{said} {second}"), passage)[0] == "supported"
+    assert judge_by_rules(template.format(f"{changed} {second}"), passage)[0] == "unsupported"
+    other = data.draw(st.sampled_from(sorted(set(_UNITS) - {dimension})))
+    strange = data.draw(st.sampled_from(sorted(_UNITS[other])))
+    for number in (value, said):
+        assert judge_by_rules(template.format(f"{number} {strange}"), passage)[0] == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("statement", "passage", "verdict"),
+    [
+        ("The pump delivers 40 litres per hour.", "The pump delivers 40 litres per minute.", "unsupported"),
+        ("The pump delivers 2,400 litres per hour.", "The pump delivers 40 litres a minute.", "supported"),
+        ("The train runs at 90 km/h.", "The train runs at 90 km/s.", "unsupported"),
+        ("The train runs at 90km/h.", "The train runs at 90 km per hour.", "supported"),
+        ("水泵每小时出水40升。", "水泵每分钟出水40升。", "unsupported"),
+        ("水泵每分钟出水四十升。", "水泵每分钟出水40升。", "supported"),
+        ("列车时速为90公里/小时。", "列车时速为90公里/秒。", "unsupported"),
+    ],
+)
+def test_a_rate_is_compared_with_what_it_is_per(statement, passage, verdict):
+    assert judge_by_rules(statement, passage)[0] == verdict
+
+
+_HAN = "〇一二三四五六七八九"
+_MONTHS = (
+    "January February March April May June July August September October November December".split()  # noqa: SIM905
+)
+
+
+def _han_small(number):
+    tens, ones = divmod(number, 10)
+    return (("" if tens == 1 else _HAN[tens]) + "十" if tens else "") + (_HAN[ones] if ones else "")
+
+
+_DATE_FORMS = [
+    lambda day: day.isoformat(),
+    lambda day: f"{day.year}/{day.month}/{day.day}",
+    lambda day: f"{day.day} {_MONTHS[day.month - 1]} {day.year}",
+    lambda day: f"{_MONTHS[day.month - 1]} {day.day}, {day.year}",
+    lambda day: f"{day.day} {_MONTHS[day.month - 1][:3]} {day.year}",
+    lambda day: f"{day.year}年{day.month}月{day.day}日",
+    lambda day: (
+        "".join(_HAN[int(char)] for char in str(day.year))
+        + f"年{_han_small(day.month)}月{_han_small(day.day)}日"
+    ),
+]
+
+
+@given(
+    st.dates(date(1900, 1, 1), date(2099, 1, 1)),
+    st.sampled_from(_DATE_FORMS),
+    st.sampled_from(_DATE_FORMS),
+    st.sampled_from(["The Harlow pump was first sold on {} by Anna Reed.", "哈洛水泵于{}在肯特首次上市。"]),
+    st.integers(1, 400),
+)
+def test_a_date_may_be_told_in_any_form_and_another_date_in_none(day, first, second, template, later):
+    passage = template.format(first(day))
+    assert judge_by_rules(template.format(second(day)), passage)[0] == "supported"
+    assert judge_by_rules(template.format(second(day + timedelta(days=later))), passage)[0] != "supported"
