@@ -70,7 +70,7 @@ types: $(VENV)/.dev.stamp ## mypy, strict
 imports: $(VENV)/.dev.stamp ## lower layers never import higher ones
 	$(BIN)/lint-imports --no-logo
 
-docs: $(VENV)/.dev.stamp ## run the code of the README and check the links
+docs: $(VENV)/.dev.stamp ## run the code of README and GUIDE and check the links
 	$(PY) -m pytest -q tests/docs
 
 proof: $(VENV)/.dev.stamp ## the slow profile of the property tests

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shlex
 import shutil
@@ -12,9 +14,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-READMES = ("README.md", "README.zh.md")
+PAIRS = (("README.md", "README.zh.md"), ("GUIDE.md", "GUIDE.zh.md"))
+LANGUAGES = tuple(
+    zip(*PAIRS, strict=True)
+)  # the documents of one language, in the order in which they are read
 DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ANCHOR = re.compile(r"\]\(([^)#\s]+\.md)#([^)\s]+)\)")
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|#|mailto:)([^)#\s]+)")
 SAMPLES = ROOT / "langchain_agentrag" / "demo" / "files"
 
@@ -38,22 +44,55 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("document", READMES[:1])
 @pytest.mark.parametrize("as_it_is", [False, pytest.param(True, marks=pytest.mark.model)])
-def test_python_of_the_readme_runs_from_top_to_bottom(document: str, as_it_is: bool, workplace: Path):
-    code = blocks(document, "python")
-    assert code, f"{document} shows no Python"
-    names: dict[str, object] = {"__name__": "__main__"}
-    for number, block in enumerate(code, start=1):
-        written = block if as_it_is else offline(block)
-        exec(compile(written, f"{document}, block {number}", "exec"), names)
+def test_python_runs_from_top_to_bottom(as_it_is: bool, workplace: Path):
+    """The README's, then the GUIDE's on the store that the README made; neither sees the other's names."""
+    for document in LANGUAGES[0]:
+        code = blocks(document, "python")
+        assert code, f"{document} shows no Python"
+        names: dict[str, object] = {"__name__": "__main__"}
+        for number, block in enumerate(code, start=1):
+            written = block if as_it_is else offline(block)
+            exec(compile(written, f"{document}, block {number}", "exec"), names)
 
 
-@pytest.mark.parametrize("document", READMES[:1])
-def test_commands_of_the_readme_run(document: str, workplace: Path):
-    lines = [line for block in blocks(document, "console") for line in block.splitlines()]
+@pytest.mark.parametrize("document", [name for pair in PAIRS for name in pair])
+def test_fragments_import_what_they_use(document: str):
+    """Code that cannot run here, for want of a model or a server, still says where each name comes from."""
+    import langchain_agentrag
+    from langchain_agentrag import llama_index, middleware
+
+    ours = {
+        *langchain_agentrag.__all__,
+        *llama_index.__all__,
+        *middleware.__all__,
+        "Limits",
+        "RetrievalMeter",
+    }
+    shown: set[str] = set()  # by the code before, which runs
+    for language, code in BLOCK.findall((ROOT / document).read_text(encoding="utf-8")):
+        if language not in {"python", "py"}:
+            continue
+        tree = ast.parse(code)
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        known = shown | {alias.name for node in imports for alias in node.names}
+        if language == "python":
+            shown = known
+            continue
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        foreign = {name for name in used if name[0].isupper() or name == "create_agent"}
+        assert not (used & ours | foreign) - known, code
+        for node in imports:
+            module = importlib.import_module(node.module or "")
+            assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+
+
+def test_commands_run(workplace: Path):
+    lines = [
+        line for name in LANGUAGES[0] for block in blocks(name, "console") for line in block.splitlines()
+    ]
     commands = [shlex.split(offline(line), comments=True) for line in lines if line.startswith("agentrag ")]
-    assert commands, f"{document} shows no command"
+    assert commands, "no command is shown"
     for words in commands:
         done = subprocess.run(
             [Path(sys.executable).with_name("agentrag"), *words[1:]],
@@ -65,11 +104,30 @@ def test_commands_of_the_readme_run(document: str, workplace: Path):
         assert done.returncode == 0, (words, done.stdout, done.stderr)
 
 
-def test_both_readmes_show_the_same_code():
-    """So it is enough to run that of one."""
-    for language in ("python", "console"):
-        english, chinese = ([without_comments(code) for code in blocks(name, language)] for name in READMES)
-        assert english == chinese, f"the {language} blocks of the two READMEs differ"
+@pytest.mark.parametrize("pair", PAIRS)
+def test_both_languages_show_the_same_code(pair: tuple[str, str]):
+    """So it is enough to run that of one. Fragments may ask for replies in the reader's language."""
+    for language in ("python", "console", "py", "toml"):
+        same = meaning if language == "py" else without_comments
+        english, chinese = ([same(code) for code in blocks(name, language)] for name in pair)
+        assert english == chinese, f"the {language} blocks of {pair} differ"
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_both_languages_name_the_same_things(pair: tuple[str, str]):
+    english, chinese = (named(name) for name in pair)
+    assert english == chinese, (english - chinese, chinese - english)
+
+
+def named(document: str) -> set[str]:
+    """Each identifier in a code span of the prose."""
+    text = re.sub(BLOCK, "", (ROOT / document).read_text(encoding="utf-8"))
+    spans = (re.sub(r'"[^"]*"', "", span) for span in re.findall(r"`([^`]+)`", text))
+    return {word for span in spans for word in re.findall(r"[A-Za-z_]\w+", span)}
+
+
+def meaning(code: str) -> str:
+    return ast.dump(ast.parse(re.sub(r',? ?language="(en|zh)"', "", code)))
 
 
 def without_comments(code: str) -> list[str]:
@@ -77,10 +135,11 @@ def without_comments(code: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def test_both_readmes_have_the_same_sections():
+@pytest.mark.parametrize("pair", PAIRS)
+def test_both_languages_have_the_same_sections(pair: tuple[str, str]):
     outlines = [
         re.findall(r"^(#+) ", re.sub(BLOCK, "", (ROOT / name).read_text(encoding="utf-8")), re.MULTILINE)
-        for name in READMES
+        for name in pair
     ]
     assert outlines[0] == outlines[1]
 
@@ -93,18 +152,33 @@ def test_links_lead_somewhere(document: str):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
+def test_anchors_are_headings(document: str):
+    for target, anchor in ANCHOR.findall((ROOT / document).read_text(encoding="utf-8")):
+        text = re.sub(BLOCK, "", (ROOT / target).read_text(encoding="utf-8"))
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert anchor in made, f"{document}: {target}#{anchor}"
+
+
+def test_the_readme_stays_short():
+    """The first screens lead to a result; the rest is the GUIDE's."""
+    for name in PAIRS[0]:
+        assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 260, name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_no_merge_was_left_half_done(document: str):
     text = (ROOT / document).read_text(encoding="utf-8")
     assert not re.findall(r"^(?:<<<<<<<|=======|>>>>>>>)(?: |$)", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("document", READMES)
-def test_every_public_name_is_in_the_documents(document: str):
+@pytest.mark.parametrize("documents", LANGUAGES)
+def test_every_public_name_is_in_the_documents(documents: tuple[str, ...]):
     import langchain_agentrag
 
-    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in (document, "ARCHITECTURE.md"))
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in (*documents, "ARCHITECTURE.md"))
     missing = [name for name in langchain_agentrag.__all__ if name not in text]
-    assert not missing, f"neither {document} nor ARCHITECTURE.md names {missing}"
+    assert not missing, f"neither {documents} nor ARCHITECTURE.md names {missing}"
 
 
 def test_the_changelog_begins_with_the_version_of_the_package():
@@ -116,7 +190,7 @@ def test_the_changelog_begins_with_the_version_of_the_package():
     assert first[1] == version
 
 
-@pytest.mark.parametrize("document", READMES)
+@pytest.mark.parametrize("document", PAIRS[1])
 def test_the_file_of_sources_that_is_shown_can_be_read(document: str, tmp_path: Path):
     from langchain_agentrag.sources.config import read_source_file
 
