@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from langchain_agentrag.analysis import FIELDS, Analyzer, Terms, Weights
-from langchain_agentrag.bm25 import PARAMETERS, FieldStats, Parameters, idf
-from langchain_agentrag.chunking import speaker_of
+from langchain_agentrag.search.bm25 import PARAMETERS, FieldStats, Parameters, idf
+from langchain_agentrag.text import FIELDS, Analyzer, Terms, Weights
+from langchain_agentrag.text.chunking import speaker_of
 
 COLLECTIONS = (
     "cmrc2018_zh",

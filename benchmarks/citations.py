@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from langchain_agentrag.agent.support import judge_by_rules
-from langchain_agentrag.boundaries import sentence_ends
+from langchain_agentrag.text.sentences import sentence_ends
 
 SENTENCES = Path(__file__).with_name("citations_sentences.jsonl")
 VERDICTS = ("supported", "unsupported", "contradicted", "unknown")

@@ -16,7 +16,7 @@ from itertools import cycle, pairwise
 from quality import Task, lines, spread
 
 from langchain_agentrag import DualIndexer
-from langchain_agentrag.records import CONVINCING
+from langchain_agentrag.types import CONVINCING
 
 EDGES = (0.0, CONVINCING, 0.3, 0.5, 0.7, 0.9, 1.0)
 SYLLABLES = [

@@ -22,7 +22,7 @@ from ir_measures import R
 
 from langchain_agentrag import AgentMemoryConnector, DualIndexer
 from langchain_agentrag.connectors.memory import MemoryTable, Turn
-from langchain_agentrag.moments import moment
+from langchain_agentrag.times import moment
 
 COLLECTIONS = ("locomo_en_memory", "madial_zh_en_memory", "memorybank_zh_en")
 RECALL = R @ 10

@@ -27,8 +27,8 @@ from langchain_core.tools import BaseTool, tool
 from pydantic import PrivateAttr
 
 from langchain_agentrag import Operations, RetrievalBudget
-from langchain_agentrag.middleware import RetrievalBudgetMiddleware, ToolGuardMiddleware
-from langchain_agentrag.tools import mark_retrieval
+from langchain_agentrag.langchain.middleware import RetrievalBudgetMiddleware, ToolGuardMiddleware
+from langchain_agentrag.langchain.tools import mark_retrieval
 
 FRESH = iter(range(10**9))
 

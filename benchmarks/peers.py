@@ -17,7 +17,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 
 from langchain_agentrag import Chunking, DualIndexer
-from langchain_agentrag.chunking import chunk_document
+from langchain_agentrag.text.chunking import chunk_document
 
 DEPTH = 30
 Ask = Callable[[dict], list[str]]

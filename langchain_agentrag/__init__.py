@@ -11,68 +11,68 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from langchain_agentrag.agent.budget import RetrievalBudget
     from langchain_agentrag.agent.citations import CitedSource, check_citations, model_judge
-    from langchain_agentrag.agent.loop import run_agent
-    from langchain_agentrag.agent.operations import Operations
-    from langchain_agentrag.agent.tool_rules import GuardedTool, NothingDone, ToolRule
-    from langchain_agentrag.agent.untrusted import PassageSafety
-    from langchain_agentrag.analysis import Analyzer
-    from langchain_agentrag.chunking import Chunking
-    from langchain_agentrag.connectors.base import BaseConnector
+    from langchain_agentrag.agent.prompt_injection import PassageSafety
+    from langchain_agentrag.agent.quarantine import quarantined
+    from langchain_agentrag.connector import BaseConnector
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.connectors.memory import AgentMemoryConnector
-    from langchain_agentrag.connectors.sql import DatabaseConnector
-    from langchain_agentrag.connectors.sql_query import ReadOnlyDatabase
-    from langchain_agentrag.connectors.sql_schema import DatabaseSchemaConnector
+    from langchain_agentrag.connectors.sql.connector import DatabaseConnector
+    from langchain_agentrag.connectors.sql.query import ReadOnlyDatabase
+    from langchain_agentrag.connectors.sql.schema import DatabaseSchemaConnector
     from langchain_agentrag.embedding import HashingEmbeddings
+    from langchain_agentrag.guard.loop import run_agent
+    from langchain_agentrag.guard.operations import Operations
+    from langchain_agentrag.guard.tool_rules import GuardedTool, NothingDone, ToolRule
     from langchain_agentrag.indexer import DualIndexer
-    from langchain_agentrag.ingest.quarantine import quarantined
-    from langchain_agentrag.langgraph_store import HybridStore
-    from langchain_agentrag.record_manager import HybridRecordManager
-    from langchain_agentrag.records import Hit, Hits, SourceDocument
-    from langchain_agentrag.retriever import HybridRetriever
-    from langchain_agentrag.search.router import QueryUnderstandingRouter
-    from langchain_agentrag.sql_tool import SQLTool
-    from langchain_agentrag.structured import HybridTranslator
-    from langchain_agentrag.tools import AgentRAGToolkit, ReadTool, SearchTool
-    from langchain_agentrag.vectorstore import HybridVectorStore
+    from langchain_agentrag.langchain.record_manager import HybridRecordManager
+    from langchain_agentrag.langchain.retriever import HybridRetriever
+    from langchain_agentrag.langchain.sql_tool import SQLTool
+    from langchain_agentrag.langchain.tools import AgentRAGToolkit, ReadTool, SearchTool
+    from langchain_agentrag.langchain.translator import HybridTranslator
+    from langchain_agentrag.langchain.vectorstore import HybridVectorStore
+    from langchain_agentrag.langgraph import HybridStore
+    from langchain_agentrag.query.router import QueryUnderstandingRouter
+    from langchain_agentrag.text import Analyzer
+    from langchain_agentrag.text.chunking import Chunking
+    from langchain_agentrag.types import Hit, Hits, SourceDocument
     from langchain_agentrag.view import AgentView
 
 _HOMES = {
     "AgentMemoryConnector": "connectors.memory",
-    "AgentRAGToolkit": "tools",
+    "AgentRAGToolkit": "langchain.tools",
     "AgentView": "view",
-    "Analyzer": "analysis",
-    "BaseConnector": "connectors.base",
-    "Chunking": "chunking",
+    "Analyzer": "text",
+    "BaseConnector": "connector",
+    "Chunking": "text.chunking",
     "CitedSource": "agent.citations",
-    "DatabaseConnector": "connectors.sql",
-    "DatabaseSchemaConnector": "connectors.sql_schema",
+    "DatabaseConnector": "connectors.sql.connector",
+    "DatabaseSchemaConnector": "connectors.sql.schema",
     "DualIndexer": "indexer",
     "FileSystemConnector": "connectors.files",
-    "GuardedTool": "agent.tool_rules",
+    "GuardedTool": "guard.tool_rules",
     "HashingEmbeddings": "embedding",
-    "Hit": "records",
-    "Hits": "records",
-    "HybridRecordManager": "record_manager",
-    "HybridRetriever": "retriever",
-    "HybridStore": "langgraph_store",
-    "HybridTranslator": "structured",
-    "HybridVectorStore": "vectorstore",
-    "NothingDone": "agent.tool_rules",
-    "Operations": "agent.operations",
-    "PassageSafety": "agent.untrusted",
-    "QueryUnderstandingRouter": "search.router",
-    "ReadOnlyDatabase": "connectors.sql_query",
-    "ReadTool": "tools",
+    "Hit": "types",
+    "Hits": "types",
+    "HybridRecordManager": "langchain.record_manager",
+    "HybridRetriever": "langchain.retriever",
+    "HybridStore": "langgraph",
+    "HybridTranslator": "langchain.translator",
+    "HybridVectorStore": "langchain.vectorstore",
+    "NothingDone": "guard.tool_rules",
+    "Operations": "guard.operations",
+    "PassageSafety": "agent.prompt_injection",
+    "QueryUnderstandingRouter": "query.router",
+    "ReadOnlyDatabase": "connectors.sql.query",
+    "ReadTool": "langchain.tools",
     "RetrievalBudget": "agent.budget",
-    "SQLTool": "sql_tool",
-    "SearchTool": "tools",
-    "SourceDocument": "records",
-    "ToolRule": "agent.tool_rules",
+    "SQLTool": "langchain.sql_tool",
+    "SearchTool": "langchain.tools",
+    "SourceDocument": "types",
+    "ToolRule": "guard.tool_rules",
     "check_citations": "agent.citations",
     "model_judge": "agent.citations",
-    "quarantined": "ingest.quarantine",
-    "run_agent": "agent.loop",
+    "quarantined": "agent.quarantine",
+    "run_agent": "guard.loop",
 }
 
 __version__ = "0.1.0"

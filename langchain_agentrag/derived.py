@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from langchain_agentrag.connectors.base import BaseConnector
-    from langchain_agentrag.records import Hits, Passage, SyncReport
+    from langchain_agentrag.connector import BaseConnector
+    from langchain_agentrag.types import Hits, Passage, SyncReport
 
 
 class Derived:

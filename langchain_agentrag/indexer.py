@@ -7,37 +7,37 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from langchain_agentrag.analysis import Analyzer
-from langchain_agentrag.answers import Answers
-from langchain_agentrag.chunking import Chunking
 from langchain_agentrag.derived import Derived
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import ScopeError
-from langchain_agentrag.index import verify as verification
-from langchain_agentrag.index.ledger import Ledger, forget_records
-from langchain_agentrag.index.promises import hold_analyzer
-from langchain_agentrag.index.shelf import Shelf
-from langchain_agentrag.index.store import ChromaPolicy, Store
-from langchain_agentrag.index.verify import VerifyReport
 from langchain_agentrag.ingest import deletion
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.given import with_vectors
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.isolation import verify_deep
-from langchain_agentrag.model import Model
-from langchain_agentrag.moments import check_span, later
 from langchain_agentrag.options import check_options
-from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 from langchain_agentrag.scope import Scope, check_agent_id
+from langchain_agentrag.search.answers import Answers
 from langchain_agentrag.search.cache import Results
+from langchain_agentrag.search.model import Model
+from langchain_agentrag.search.options import SearchOptions, SearchRequest, check_request
 from langchain_agentrag.search.passages import read_documents, read_passage
-from langchain_agentrag.search.request import SearchOptions, SearchRequest, check_request
 from langchain_agentrag.search.searcher import Searcher
+from langchain_agentrag.store import verify as verification
+from langchain_agentrag.store.manifest import hold_analyzer
+from langchain_agentrag.store.record_keys import Ledger, forget_records
+from langchain_agentrag.store.shelf import Shelf
+from langchain_agentrag.store.store import ChromaPolicy, Store
+from langchain_agentrag.store.verify import VerifyReport
+from langchain_agentrag.text import Analyzer
+from langchain_agentrag.text.chunking import Chunking
+from langchain_agentrag.times import check_span, later
+from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 
 if TYPE_CHECKING:
-    from langchain_agentrag.connectors.base import BaseConnector
-    from langchain_agentrag.ingest.adopt import Owner
+    from langchain_agentrag.connector import BaseConnector
+    from langchain_agentrag.ingest.chroma_import import Owner
     from langchain_agentrag.view import AgentView
 
 Tell = Callable[[Progress], None]
@@ -128,7 +128,7 @@ class DualIndexer(Derived):
             StoreMismatchError: the vectors have another length than the model's.
             UsageError: the source is no collection, or it is not clear which one is meant.
         """
-        from langchain_agentrag.ingest.adopt import foreign_records
+        from langchain_agentrag.ingest.chroma_import import foreign_records
 
         with foreign_records(source, collection_name, embeddings) as (model, total, adopt):
             indexer = cls(path, model, **options)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, get_args
 
-from langchain_agentrag.analysis import FIELDS
-from langchain_agentrag.bm25 import FieldStats, score
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.index.deep import (
+from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.search.bm25 import FieldStats, score
+from langchain_agentrag.store.deep import (
     Address,
     addresses,
     analysed,
@@ -25,16 +25,16 @@ from langchain_agentrag.index.deep import (
     owners_of,
     sample_rows,
 )
-from langchain_agentrag.index.reading import find_document
-from langchain_agentrag.index.verify import VerifyReport, verify
-from langchain_agentrag.records import Hit, SearchMode
-from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.store.queries import find_document
+from langchain_agentrag.store.verify import VerifyReport, verify
+from langchain_agentrag.text import FIELDS
+from langchain_agentrag.types import Hit, SearchMode
 
 if TYPE_CHECKING:
-    from langchain_agentrag.analysis import Analyzer
-    from langchain_agentrag.index.store import Store
-    from langchain_agentrag.records import Hits, Passage, SourceDocument, StoreStats
-    from langchain_agentrag.search.request import SearchOptions
+    from langchain_agentrag.search.options import SearchOptions
+    from langchain_agentrag.store.store import Store
+    from langchain_agentrag.text import Analyzer
+    from langchain_agentrag.types import Hits, Passage, SourceDocument, StoreStats
 
 _QUERY = 120  # characters of a secret that its outsider asks for
 _HITS = 10

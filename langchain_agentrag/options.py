@@ -6,7 +6,7 @@ import math
 from typing import get_args
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.index.store import ChromaPolicy
+from langchain_agentrag.store.store import ChromaPolicy
 
 
 def check_options(

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from langchain_agentrag.errors import ScopeError
-from langchain_agentrag.records import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 
 if TYPE_CHECKING:
-    from langchain_agentrag.connectors.base import BaseConnector
+    from langchain_agentrag.connector import BaseConnector
     from langchain_agentrag.indexer import DualIndexer
 
 

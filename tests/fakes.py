@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from langchain_core.embeddings import Embeddings
 
-from langchain_agentrag.connectors.base import BaseConnector, Gap, SourceItem
+from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 from langchain_agentrag.embedding import HashingEmbeddings
-from langchain_agentrag.records import SourceDocument
+from langchain_agentrag.types import SourceDocument
 
 
 class RecordingEmbeddings(Embeddings):

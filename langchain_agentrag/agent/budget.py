@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
-from langchain_agentrag.agent.canonical import canonical
-from langchain_agentrag.analysis import Analyzer
-from langchain_agentrag.analysis.fold import fold, fold_case
-from langchain_agentrag.analysis.stopwords import DEFAULT
+from langchain_agentrag.agent.canonical_json import canonical
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.metadata import shown
+from langchain_agentrag.text import Analyzer
+from langchain_agentrag.text.fold import fold, fold_case
+from langchain_agentrag.text.stopwords import DEFAULT
 
 Kind = Literal["search", "read"]
 Limit = Literal["searches", "reads", "characters", "seconds", "idle"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from langchain_agentrag.agent.arguments import Language, language_of
 from langchain_agentrag.agent.budget import Call, Kind, Ledger, Limit
-from langchain_agentrag.agent.untrusted import PassageSafety
+from langchain_agentrag.agent.prompt_injection import PassageSafety
+from langchain_agentrag.agent.tool_arguments import Language, language_of
 
 _LISTED = 8  # passages that a list of what was found names
 _QUESTION = 300

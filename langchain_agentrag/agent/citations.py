@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from langchain_agentrag.agent.support import Support, judge_by_rules
-from langchain_agentrag.boundaries import all_line_ends, sentence_ends
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.records import Hit, Passage, short_reference
-from langchain_agentrag.search.asking import LanguageModel, ask, check_model
+from langchain_agentrag.llm import LanguageModel, ask, check_model
+from langchain_agentrag.text.sentences import all_line_ends, sentence_ends
+from langchain_agentrag.types import Hit, Passage, short_reference
 
 logger = logging.getLogger(__name__)
 

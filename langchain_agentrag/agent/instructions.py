@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable
 from functools import cache
 
-from langchain_agentrag.analysis.fold import simplify
+from langchain_agentrag.text.fold import simplify
 
 MOST_CHARACTERS = 20_000
 """Of a longer text only the beginning and the end are looked at, half of this each."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_agentrag.agent.arguments import Language
 from langchain_agentrag.agent.budget import Asked, Kind, Ledger, RetrievalBudget
 from langchain_agentrag.agent.budget_replies import BudgetReplies
 from langchain_agentrag.agent.evidence import call_of, evidence_of, full_key
+from langchain_agentrag.agent.prompt_injection import closed
 from langchain_agentrag.agent.sufficiency import check_sufficiency, open_parts
-from langchain_agentrag.agent.untrusted import closed
+from langchain_agentrag.agent.tool_arguments import Language
 
 
 @dataclass(frozen=True, slots=True)

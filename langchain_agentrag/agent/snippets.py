@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from langchain_agentrag import boundaries
+from langchain_agentrag.text import sentences
 
 _LEAD = 0.25  # share of the window before the first match: what leads up to it
 
@@ -37,7 +37,7 @@ def _anchor(text: str, highlights: Sequence[tuple[int, int]], size: int) -> int:
 
 def _whole(text: str, position: int) -> int:
     """The position, moved back where it would split what is one character to a reader."""
-    while 0 < position < len(text) and boundaries.splits_cluster(text, position):
+    while 0 < position < len(text) and sentences.splits_cluster(text, position):
         position -= 1
     return position
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from langchain_agentrag.analysis import Analyzer
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.search.asking import LanguageModel, ModelFailure, ask, check_model
+from langchain_agentrag.llm import LanguageModel, ModelFailure, ask, check_model
+from langchain_agentrag.text import Analyzer
 
 logger = logging.getLogger(__name__)
 

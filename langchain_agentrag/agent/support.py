@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import Literal
 
 from langchain_agentrag.agent.quantities import codes, in_one_form, quantities, with_dates_in_one_form
-from langchain_agentrag.analysis.fold import simplify
-from langchain_agentrag.analysis.stopwords import DEFAULT as STOP_WORDS
-from langchain_agentrag.boundaries import all_line_ends, clause_ends, sentence_ends
+from langchain_agentrag.text.fold import simplify
+from langchain_agentrag.text.sentences import all_line_ends, clause_ends, sentence_ends
+from langchain_agentrag.text.stopwords import DEFAULT as STOP_WORDS
 
 Support = Literal["supported", "unsupported", "contradicted", "unknown"]
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from langchain_agentrag.cli.snippets import printable
 
 if TYPE_CHECKING:
-    from langchain_agentrag.records import Explanation, Trail
+    from langchain_agentrag.types import Explanation, Trail
 
 _MOST_TERMS = 12
 _MOST_DROPPED = 20

@@ -32,10 +32,10 @@ from langchain_agentrag.cli.session import (
 )
 from langchain_agentrag.cli.snippets import printable
 from langchain_agentrag.cli.sources import sync as sync_sources
-from langchain_agentrag.records import SyncReport
+from langchain_agentrag.types import SyncReport
 
 if TYPE_CHECKING:
-    from langchain_agentrag.index.verify import VerifyReport
+    from langchain_agentrag.store.verify import VerifyReport
 
 app = typer.Typer(
     help="Hybrid search for AI agents over files and memories, in Chinese and English.",

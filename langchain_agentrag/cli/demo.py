@@ -14,15 +14,15 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
+from langchain_agentrag.cli import demo_story
 from langchain_agentrag.cli.render import bar, marked, reasons, report_view, source_of
 from langchain_agentrag.cli.session import side_channel, terminal
-from langchain_agentrag.demo import story
 from langchain_agentrag.errors import NotAStoreError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from langchain_agentrag.records import Hit
+    from langchain_agentrag.types import Hit
 
 
 _STEP_CHARACTERS = 200  # of what a tool answered
@@ -50,7 +50,7 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
     if home.exists():
         msg = f"The demo starts from nothing, but {home} exists: name a folder that does not, or none."
         raise NotAStoreError(msg)
-    folder = story.unpack(home.with_name(f"{home.name}_files"))
+    folder = demo_story.unpack(home.with_name(f"{home.name}_files"))
     console = terminal()
 
     def show(view: RenderableType) -> None:
@@ -61,9 +61,9 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
     connector = FileSystemConnector(folder, name="workshop")
     with DualIndexer(home, embeddings=embeddings) as indexer:
         with progress_bar(side_channel(), "Indexing", connector) as moved:
-            scenes = [story.first_scene(indexer, connector, folder, on_progress=moved)]
+            scenes = [demo_story.first_scene(indexer, connector, folder, on_progress=moved)]
         show(_scene_view(1, scenes[0]))
-        rest = story.other_scenes(indexer, connector, folder, has_meaning=embeddings != "hash")
+        rest = demo_story.other_scenes(indexer, connector, folder, has_meaning=embeddings != "hash")
         for number, scene in enumerate(rest, start=2):
             scenes.append(scene)
             show(_scene_view(number, scene))
@@ -84,7 +84,7 @@ def _opening(folder: Path, embeddings: str) -> RenderableType:
     )
 
 
-def _scene_view(number: int, scene: story.Scene) -> RenderableType:
+def _scene_view(number: int, scene: demo_story.Scene) -> RenderableType:
     parts: list[RenderableType] = [Text(""), Rule(Text(f"{number}. {scene.title}", "bold"), align="left")]
     parts += [_question_view(question) for question in scene.questions]
     parts += [_step_view(call, answer) for call, answer in scene.steps]
@@ -104,20 +104,20 @@ def _step_view(call: str, answer: str) -> RenderableType:
     return Group(Padding(Text(f"→ {call}", "blue"), (0, 0, 0, 2)), Padding(came_back, (0, 0, 0, 6)))
 
 
-def _verdict(scene: story.Scene) -> Text:
+def _verdict(scene: demo_story.Scene) -> Text:
     mark, style = {True: ("✓", "bold green"), False: ("✗", "bold red"), None: ("–", "dim")}[scene.holds]
     return Text.assemble((f"{mark} ", style), scene.claim)
 
 
-def _question_view(question: story.Question) -> RenderableType:
+def _question_view(question: demo_story.Question) -> RenderableType:
     head = Text.assemble((f"{question.label}: ", "cyan"), (question.hits.query, "bold"))
     lines: list[RenderableType] = [head]
-    for rank, hit in enumerate(question.hits[: story.SHOWN], start=1):
+    for rank, hit in enumerate(question.hits[: demo_story.SHOWN], start=1):
         wanted = question.wanted if rank == question.rank else ""
         lines.append(Padding(_hit_view(rank, hit, wanted), (0, 0, 0, 2)))
     if question.rank is None:
-        lines.append(Text(f"  not among the first {story.K}", "dim"))
-    elif question.rank > story.SHOWN:
+        lines.append(Text(f"  not among the first {demo_story.K}", "dim"))
+    elif question.rank > demo_story.SHOWN:
         lines.append(Text(f"  the answer is number {question.rank}", "dim"))
     return Padding(Group(*lines), (0, 0, 1, 2))
 
@@ -142,7 +142,7 @@ def _command() -> str:
     return str(run) if run.name == "agentrag" and (found is None or not run.samefile(found)) else "agentrag"
 
 
-def _closing(home: Path, scenes: list[story.Scene]) -> RenderableType:
+def _closing(home: Path, scenes: list[demo_story.Scene]) -> RenderableType:
     shown = [scene for scene in scenes if scene.holds is not None]
     held = sum(scene.holds is True for scene in shown)
     verdict = Text(

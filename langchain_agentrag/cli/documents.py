@@ -11,7 +11,7 @@ from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from langchain_agentrag.records import Hit, Hits
+    from langchain_agentrag.types import Hit, Hits
 
 
 def to_json(value: object) -> str:

@@ -23,8 +23,8 @@ from langchain_agentrag.cli.session import (
     open_existing,
 )
 from langchain_agentrag.cli.snippets import printable, snippet
-from langchain_agentrag.moments import EPOCH, document_time
-from langchain_agentrag.records import SourceDocument
+from langchain_agentrag.times import EPOCH, document_time
+from langchain_agentrag.types import SourceDocument
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

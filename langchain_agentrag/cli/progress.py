@@ -19,15 +19,15 @@ from rich.progress import (
 from rich.text import Text
 
 from langchain_agentrag.cli.snippets import printable
-from langchain_agentrag.connectors.base import Gap
+from langchain_agentrag.connector import Gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
-    from langchain_agentrag.connectors.base import BaseConnector
-    from langchain_agentrag.records import Progress
+    from langchain_agentrag.connector import BaseConnector
+    from langchain_agentrag.types import Progress
 
 _ITEM_CELLS = 36
 

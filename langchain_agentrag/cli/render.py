@@ -20,9 +20,9 @@ from langchain_agentrag.cli.wrapping import Flow
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from langchain_agentrag.index.verify import VerifyReport
-    from langchain_agentrag.records import Failure, Hit, Hits, LegEvidence, Passage, SyncReport
-    from langchain_agentrag.sources.run import SourceOutcome
+    from langchain_agentrag.cli.source_sync import SourceOutcome
+    from langchain_agentrag.store.verify import VerifyReport
+    from langchain_agentrag.types import Failure, Hit, Hits, LegEvidence, Passage, SyncReport
 
 BAR_CELLS = 10
 UNSURE = (

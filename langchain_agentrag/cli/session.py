@@ -165,7 +165,7 @@ def parsed_span(text: str | None, option: str) -> "timedelta | None":
     Raises:
         typer.BadParameter: it is something else.
     """
-    from langchain_agentrag.moments import EPOCH, check_moment, check_span
+    from langchain_agentrag.times import EPOCH, check_moment, check_span
 
     if text is None:
         return None

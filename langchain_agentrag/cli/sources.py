@@ -21,8 +21,8 @@ from langchain_agentrag.cli.session import (
 )
 
 if TYPE_CHECKING:
-    from langchain_agentrag.sources.config import Source, SourceFile
-    from langchain_agentrag.sources.run import Run, SourceOutcome
+    from langchain_agentrag.cli.source_config import Source, SourceFile
+    from langchain_agentrag.cli.source_sync import Run, SourceOutcome
 
 
 @guarded
@@ -44,9 +44,9 @@ def sync(
     json: JsonOption = False,
 ) -> None:
     """Bring the store in step with the sources of a file; exit code 1 if one of them failed."""
+    from langchain_agentrag.cli.source_config import read_source_file
+    from langchain_agentrag.cli.source_sync import Run
     from langchain_agentrag.indexer import DualIndexer
-    from langchain_agentrag.sources.config import read_source_file
-    from langchain_agentrag.sources.run import Run
 
     file = read_source_file(config, store=store)
     chosen = _chosen(file, only or [])
@@ -92,7 +92,7 @@ def _pass(run: "Run", sources: "Iterable[Source]") -> "list[SourceOutcome]":
 
 def _follow(run: "Run", file: "SourceFile", chosen: "list[Source]", *, as_json: bool) -> None:
     """Pass after pass over what may have changed; only what did is told."""
-    from langchain_agentrag.sources.watch import due_sources
+    from langchain_agentrag.cli.source_watch import due_sources
 
     names = {source.name for source in chosen}
     if not as_json:

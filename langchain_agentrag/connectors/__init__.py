@@ -1,5 +1,5 @@
-"""Sources of documents: what a connector is (`base.py`) and the connectors that come with the package."""
+"""Sources of documents: files, databases, agent memory."""
 
-from langchain_agentrag.connectors.base import BaseConnector, Gap, SourceItem
+from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 
 __all__ = ["BaseConnector", "Gap", "SourceItem"]

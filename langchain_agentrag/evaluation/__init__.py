@@ -28,7 +28,7 @@ from langchain_agentrag.evaluation.misses import Failure, failures
 from langchain_agentrag.evaluation.report import html_report
 from langchain_agentrag.evaluation.runner import Evaluation, Run, evaluate, standard_settings
 from langchain_agentrag.evaluation.statistics import Difference, Interval, compare, interval
-from langchain_agentrag.evaluation.sweeping import Advice, grid, sweep
+from langchain_agentrag.evaluation.sweep import Advice, grid, sweep
 from langchain_agentrag.evaluation.vectors import cached_embedder
 
 __all__ = [

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from langchain_agentrag.errors import ScopeError, UsageError
-from langchain_agentrag.records import SourceDocument
 from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.types import SourceDocument
 
 Kind = Literal["any", "doc_id", "path", "phrase"]
 """How an expected source is named: by document id, by the path of a file, by a phrase of the passage, or any of them,

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.boundaries import says_something, sentence_ends
 from langchain_agentrag.evaluation.collection import Expected, Question
-from langchain_agentrag.records import SourceDocument
-from langchain_agentrag.search.asking import LanguageModel, ModelFailure, ask, check_model
+from langchain_agentrag.llm import LanguageModel, ModelFailure, ask, check_model
+from langchain_agentrag.text.sentences import says_something, sentence_ends
+from langchain_agentrag.types import SourceDocument
 
 if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer

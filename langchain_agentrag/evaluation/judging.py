@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from langchain_agentrag.evaluation.collection import Expected, Question
-from langchain_agentrag.records import Hit, SourceDocument
+from langchain_agentrag.types import Hit, SourceDocument
 
 if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from langchain_agentrag.evaluation.judging import Judged
 from langchain_agentrag.evaluation.runner import DEPTH, Evaluation, search
-from langchain_agentrag.records import Hit, Hits
-from langchain_agentrag.search.request import SearchOptions
+from langchain_agentrag.search.options import SearchOptions
+from langchain_agentrag.types import Hit, Hits
 
 if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer

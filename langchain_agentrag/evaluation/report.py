@@ -11,7 +11,7 @@ from langchain_agentrag.evaluation.baseline import Change, against_legs
 from langchain_agentrag.evaluation.charts import bars, curves, spans
 from langchain_agentrag.evaluation.misses import Failure, Found
 from langchain_agentrag.evaluation.runner import Evaluation, Run
-from langchain_agentrag.evaluation.sweeping import Advice
+from langchain_agentrag.evaluation.sweep import Advice
 from langchain_agentrag.evaluation.wording import WORDS, Language
 
 _FIRST = 10

@@ -16,9 +16,9 @@ from langchain_agentrag.evaluation.collection import Collection, Question
 from langchain_agentrag.evaluation.judging import Judged, judge
 from langchain_agentrag.evaluation.measures import MEASURES, Values, measure, parse_measures
 from langchain_agentrag.evaluation.statistics import Interval, interval
-from langchain_agentrag.index.protocol import Vectors
-from langchain_agentrag.records import Hits
-from langchain_agentrag.search.request import SearchOptions
+from langchain_agentrag.search.options import SearchOptions
+from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.types import Hits
 
 if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer

@@ -10,12 +10,12 @@ from typing import Any
 from langchain_agentrag import filters
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.filters import Condition, Filter, conjoin
-from langchain_agentrag.index.store import Store
 from langchain_agentrag.ingest.documents import as_doc_ids, matching_ids
 from langchain_agentrag.ingest.pipeline import Pipeline
-from langchain_agentrag.moments import EXPIRY_KEY
-from langchain_agentrag.records import SourceDocument
-from langchain_agentrag.search.request import check_window
+from langchain_agentrag.search.options import check_window
+from langchain_agentrag.store.store import Store
+from langchain_agentrag.times import EXPIRY_KEY
+from langchain_agentrag.types import SourceDocument
 
 MANY_EXPIRED = 1_000
 """Expired documents at which a write sweeps them away: before that it costs more than leaving them out of searches."""

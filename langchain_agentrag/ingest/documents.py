@@ -11,12 +11,12 @@ from typing import Any, get_args
 from langchain_agentrag import filters
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageError
-from langchain_agentrag.index.exact import filterable
-from langchain_agentrag.index.reading import documents_of, is_storable
-from langchain_agentrag.index.store import Store
-from langchain_agentrag.moments import document_expiry
-from langchain_agentrag.records import Section, SourceDocument, TextKind
 from langchain_agentrag.scope import resolve_owner
+from langchain_agentrag.store.partition_cache import filterable
+from langchain_agentrag.store.queries import documents_of, is_storable
+from langchain_agentrag.store.store import Store
+from langchain_agentrag.times import document_expiry
+from langchain_agentrag.types import Section, SourceDocument, TextKind
 
 _CLAIM = "agent_id"
 

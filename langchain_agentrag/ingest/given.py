@@ -8,8 +8,8 @@ import numpy as np
 
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, StoreMismatchError, UsageError
-from langchain_agentrag.index.protocol import Vectors
-from langchain_agentrag.records import SourceDocument
+from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.types import SourceDocument
 
 Given = Sequence[float] | None
 Model = Callable[[], Embedder]

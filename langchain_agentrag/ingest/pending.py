@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from langchain_agentrag.analysis import Terms
-from langchain_agentrag.index.protocol import Vectors
-from langchain_agentrag.records import Chunk, SourceDocument
+from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.text import Terms
+from langchain_agentrag.types import Chunk, SourceDocument
 
 Address = tuple[str | None, str]
 """(owner, doc_id)."""

@@ -14,12 +14,10 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from langchain_agentrag.analysis import Analyzer
-from langchain_agentrag.boundaries import says_something
-from langchain_agentrag.chunking import Chunking, chunk_document, speaker_of
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import StoreMismatchError
-from langchain_agentrag.index.batch import (
+from langchain_agentrag.ingest.pending import Address, Draft, Pending
+from langchain_agentrag.store.commit import (
     Batch,
     Outcome,
     PreparedChunk,
@@ -29,12 +27,14 @@ from langchain_agentrag.index.batch import (
     embedding_text,
     pack_vector,
 )
-from langchain_agentrag.index.protocol import Vectors
-from langchain_agentrag.index.reading import StoredDocument, find_document, find_documents, known_vectors
-from langchain_agentrag.index.store import Store
-from langchain_agentrag.ingest.pending import Address, Draft, Pending
-from langchain_agentrag.moments import document_expiry
-from langchain_agentrag.records import Chunk, Failure, Progress, SourceDocument, SyncReport
+from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.store.queries import StoredDocument, find_document, find_documents, known_vectors
+from langchain_agentrag.store.store import Store
+from langchain_agentrag.text import Analyzer
+from langchain_agentrag.text.chunking import Chunking, chunk_document, speaker_of
+from langchain_agentrag.text.sentences import says_something
+from langchain_agentrag.times import document_expiry
+from langchain_agentrag.types import Chunk, Failure, Progress, SourceDocument, SyncReport
 
 _SECONDS_PER_BATCH = 4.0  # of embedding: what a kill may cost
 _SMALLEST, _LARGEST = 32, 1024  # chunks per batch

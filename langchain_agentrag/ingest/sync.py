@@ -6,20 +6,20 @@ import json
 import logging
 from collections.abc import Iterable, Iterator
 
-from langchain_agentrag.connectors.base import BaseConnector, Gap, NotIndexableError, SourceItem
+from langchain_agentrag.connector import BaseConnector, Gap, NotIndexableError, SourceItem
 from langchain_agentrag.errors import AgentRagError
-from langchain_agentrag.index.reading import (
+from langchain_agentrag.ingest.documents import as_source_documents
+from langchain_agentrag.ingest.pipeline import Pipeline
+from langchain_agentrag.ingest.visits import Visits
+from langchain_agentrag.store.queries import (
     is_storable,
     item_counts,
     item_documents,
     item_versions,
     stored_items,
 )
-from langchain_agentrag.index.store import Store
-from langchain_agentrag.index.visits import Visits
-from langchain_agentrag.ingest.documents import as_source_documents
-from langchain_agentrag.ingest.pipeline import Pipeline
-from langchain_agentrag.records import SourceDocument
+from langchain_agentrag.store.store import Store
+from langchain_agentrag.types import SourceDocument
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.llama_index.recorder import RecordingMemory
     from langchain_agentrag.llama_index.retriever import HybridRetriever
     from langchain_agentrag.llama_index.splitter import chinese_sentence_splitter
-    from langchain_agentrag.llama_index.tool import as_query_engine_tool
+    from langchain_agentrag.llama_index.tools import as_query_engine_tool
     from langchain_agentrag.llama_index.vectorstore import HybridVectorStore
 
 _HOMES = {
@@ -35,7 +35,7 @@ _HOMES = {
     "HybridVectorStore": "vectorstore",
     "RecordingMemory": "recorder",
     "StoreEmbedding": "embedding",
-    "as_query_engine_tool": "tool",
+    "as_query_engine_tool": "tools",
     "budgeted_tools": "budget",
     "check_response": "citing",
     "chinese_sentence_splitter": "splitter",

@@ -11,7 +11,7 @@ from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
 from langchain_agentrag.agent.citations import CitationReport, CitedSource, Judge, check_citations
-from langchain_agentrag.agent.untrusted import PassageSafety
+from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.llama_index.nodes import EXPLANATION
 
 _MARK = re.compile(r"[\[［【]\s*((?:\d{1,3}\s*[,，、;；]\s*)*\d{1,3})\s*[\]］】]")

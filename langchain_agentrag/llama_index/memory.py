@@ -12,14 +12,14 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 from llama_index.core.memory import BaseMemoryBlock
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from langchain_agentrag.agent.untrusted import PassageSafety
+from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.llama_index.retriever import has_evidence
-from langchain_agentrag.moments import EPOCH, TIME_KEYS, check_span, document_time, moment
-from langchain_agentrag.records import Hit, SourceDocument
 from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.times import EPOCH, TIME_KEYS, check_span, document_time, moment
+from langchain_agentrag.types import Hit, SourceDocument
 
 _KINDS = ("dialogue", "tool_call")
 

@@ -25,8 +25,8 @@ from llama_index.core.schema import (
 
 from langchain_agentrag.errors import InvalidDocumentError
 from langchain_agentrag.filters import Condition, Filter, Or
-from langchain_agentrag.records import Hit, Passage, SourceDocument
-from langchain_agentrag.retriever import explanation
+from langchain_agentrag.langchain.retriever import explanation
+from langchain_agentrag.types import Hit, Passage, SourceDocument
 
 EXPLANATION = "agentrag"
 """Metadata key under which a retrieved node tells why it was found; kept out of prompts, embeddings and the hash."""

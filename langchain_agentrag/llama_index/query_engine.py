@@ -20,11 +20,11 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.settings import Settings
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
-from langchain_agentrag.agent.untrusted import PassageSafety
+from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.llama_index.citing import numbered
 from langchain_agentrag.llama_index.nodes import EXPLANATION
-from langchain_agentrag.records import CONVINCING
+from langchain_agentrag.types import CONVINCING
 
 NOTHING_FOUND = "No passage matches the question. 没有找到相关内容。"
 

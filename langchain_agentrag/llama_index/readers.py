@@ -8,7 +8,7 @@ from typing import Any
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from langchain_agentrag.connectors.base import BaseConnector
+from langchain_agentrag.connector import BaseConnector
 
 
 class ConnectorReader(BaseReader):

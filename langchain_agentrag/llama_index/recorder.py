@@ -16,12 +16,12 @@ from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.memory import BaseMemory, Memory
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
+from langchain_agentrag.agent.recorder import MemoryRecorder
 from langchain_agentrag.connectors.memory.dialogue import when
 from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, Result, read_message
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
 from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.recorder import MemoryRecorder
 from langchain_agentrag.scope import check_agent_id
 
 

@@ -17,9 +17,9 @@ from langchain_agentrag.filters import conjoin
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.nodes import BOOKKEEPING, from_hit
-from langchain_agentrag.records import Hit, Hits
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.request import SearchOptions, check_option_names, check_request, check_window
+from langchain_agentrag.search.options import SearchOptions, check_option_names, check_request, check_window
+from langchain_agentrag.types import Hit, Hits
 
 OPTIONS = tuple(name for name in SearchOptions.__annotations__ if name not in {"filter", "vector"})
 """Options of the engine that the faces take by keyword."""

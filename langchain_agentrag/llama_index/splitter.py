@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from langchain_agentrag.boundaries import line_ends, sentence_ends
+from langchain_agentrag.text.sentences import line_ends, sentence_ends
 
 _VISIBLE = re.compile(r"\S")
 

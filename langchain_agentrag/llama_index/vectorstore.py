@@ -32,9 +32,9 @@ from langchain_agentrag.llama_index.nodes import (
     to_document,
 )
 from langchain_agentrag.llama_index.retriever import OPTIONS
-from langchain_agentrag.records import Hit, SearchMode
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.request import check_option_names, check_request
+from langchain_agentrag.search.options import check_option_names, check_request
+from langchain_agentrag.types import Hit, SearchMode
 
 _MODES: Mapping[VectorStoreQueryMode, SearchMode] = {
     VectorStoreQueryMode.DEFAULT: "vector",

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from langchain_agentrag.analysis import FIELDS
-from langchain_agentrag.bm25 import Scorer
-from langchain_agentrag.index.batch import unpack_lengths
-from langchain_agentrag.index.reading import ScoringRow, StoredRow
-from langchain_agentrag.records import Dropped, Hit, Hits, Trail
-from langchain_agentrag.search.request import SearchRequest
+from langchain_agentrag.search.bm25 import Scorer
+from langchain_agentrag.search.options import SearchRequest
+from langchain_agentrag.store.commit import unpack_lengths
+from langchain_agentrag.store.queries import ScoringRow, StoredRow
+from langchain_agentrag.text import FIELDS
+from langchain_agentrag.types import Dropped, Hit, Hits, Trail
 
 MOST_DROPPED = 50
 """Candidates an account names; those behind them are only counted."""

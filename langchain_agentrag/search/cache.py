@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from langchain_agentrag.index.protocol import Vectors
-from langchain_agentrag.moments import EPOCH
-from langchain_agentrag.records import Hit, Hits
-from langchain_agentrag.search.request import SearchRequest
+from langchain_agentrag.search.options import SearchRequest
+from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.times import EPOCH
+from langchain_agentrag.types import Hit, Hits
 
 _AGENTS = 256
 _RESULTS = 64  # per agent

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from langchain_agentrag.analysis import FIELDS
-from langchain_agentrag.bm25 import FieldStats, Scorer
 from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.filters import Filter, conjoin
-from langchain_agentrag.index.catalog import PartitionRow
-from langchain_agentrag.index.exact import normalised, read_vectors, top_rows
-from langchain_agentrag.index.expiry import Living
-from langchain_agentrag.index.protocol import Rows, Vectors
-from langchain_agentrag.index.store import Store
+from langchain_agentrag.search.bm25 import FieldStats, Scorer
 from langchain_agentrag.search.planner import keyword_fetch, plan_vectors
+from langchain_agentrag.store.catalog import PartitionRow
+from langchain_agentrag.store.expiry import Living
+from langchain_agentrag.store.partition_cache import normalised, read_vectors, top_rows
+from langchain_agentrag.store.protocols import Rows, Vectors
+from langchain_agentrag.store.store import Store
+from langchain_agentrag.text import FIELDS
 
 logger = logging.getLogger(__name__)
 

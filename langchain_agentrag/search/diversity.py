@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from langchain_agentrag.fusion import calibrate_cosine
-from langchain_agentrag.index.exact import normalised
-from langchain_agentrag.index.protocol import Vectors
+from langchain_agentrag.search.fusion import calibrate_cosine
+from langchain_agentrag.store.partition_cache import normalised
+from langchain_agentrag.store.protocols import Vectors
 
 Row = TypeVar("Row")
 

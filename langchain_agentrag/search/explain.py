@@ -8,7 +8,7 @@ from dataclasses import fields
 from html import escape
 from typing import Any
 
-from langchain_agentrag.records import Explanation, Hit, Hits, LegEvidence, Trail
+from langchain_agentrag.types import Explanation, Hit, Hits, LegEvidence, Trail
 
 Spans = Sequence[tuple[int, int]]
 

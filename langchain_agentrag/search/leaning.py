@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from langchain_agentrag.analysis import stopwords
-from langchain_agentrag.analysis.fold import simplify
-from langchain_agentrag.analysis.segment import choose, cut, segmenter
-from langchain_agentrag.analysis.tags import tagged
+from langchain_agentrag.text import stopwords
+from langchain_agentrag.text.fold import simplify
+from langchain_agentrag.text.segment import choose, cut, segmenter
+from langchain_agentrag.text.tags import tagged
 
 _TOKEN = re.compile(r"[A-Za-z0-9][\w.+#'’/-]*|[\u3400-\u9fff]+", re.ASCII)
 _HAN = re.compile(r"[\u3400-\u9fff]")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.index.reading import chunk_spans, document_text, find_document
-from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import Hit
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.explain import LateExplanation, Spans, note
+from langchain_agentrag.store.queries import chunk_spans, document_text, find_document
+from langchain_agentrag.store.store import Store
+from langchain_agentrag.types import Hit
 
 if TYPE_CHECKING:
     import sqlite3

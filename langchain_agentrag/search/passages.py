@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Filter, match
-from langchain_agentrag.index.exact import filterable
-from langchain_agentrag.index.reading import (
+from langchain_agentrag.scope import Scope
+from langchain_agentrag.store.partition_cache import filterable
+from langchain_agentrag.store.queries import (
     StoredDocument,
     chunk_spans,
     document_text,
@@ -17,9 +18,8 @@ from langchain_agentrag.index.reading import (
     find_document,
     parse_locator,
 )
-from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import Passage, SourceDocument
-from langchain_agentrag.scope import Scope
+from langchain_agentrag.store.store import Store
+from langchain_agentrag.types import Passage, SourceDocument
 
 if TYPE_CHECKING:
     import sqlite3

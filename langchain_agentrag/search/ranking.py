@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.bm25 import Scorer
-from langchain_agentrag.fusion import Weights, recency_lift
-from langchain_agentrag.index.reading import ScoringRow, document_speakers, document_times
+from langchain_agentrag.search.bm25 import Scorer
 from langchain_agentrag.search.diversity import cap_per_group
-from langchain_agentrag.search.request import SearchRequest
+from langchain_agentrag.search.fusion import Weights, recency_lift
+from langchain_agentrag.search.options import SearchRequest
 from langchain_agentrag.search.scoring import Leg, fused_scores, leg_weights
 from langchain_agentrag.search.speakers import OTHERS_SHARE, said_by_others
+from langchain_agentrag.store.queries import ScoringRow, document_speakers, document_times
 
 if TYPE_CHECKING:
     import sqlite3

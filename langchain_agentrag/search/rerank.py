@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from langchain_agentrag.errors import InvalidQueryError, MissingExtraError, RetrievalError
-from langchain_agentrag.records import Hit
-from langchain_agentrag.search.deadline import within
+from langchain_agentrag.timeouts import within
+from langchain_agentrag.types import Hit
 
 Reranker: TypeAlias = Callable[[str, list[str]], Sequence[float]] | Any
 """Scores texts for a query: `(query, texts) -> scores`, an object with `predict([(query, text), …])` such as a

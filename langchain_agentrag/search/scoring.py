@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from langchain_agentrag.analysis import FIELDS
-from langchain_agentrag.bm25 import Scorer
-from langchain_agentrag.fusion import (
+from langchain_agentrag.search.bm25 import Scorer
+from langchain_agentrag.search.fusion import (
     SCALED,
     Weights,
     adaptive_weights,
@@ -20,10 +19,11 @@ from langchain_agentrag.fusion import (
     fuse,
     telling_words,
 )
-from langchain_agentrag.index.exact import cosines, unpack_vectors
-from langchain_agentrag.index.reading import ScoringRow
-from langchain_agentrag.records import LegEvidence
-from langchain_agentrag.search.request import SearchRequest
+from langchain_agentrag.search.options import SearchRequest
+from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
+from langchain_agentrag.store.queries import ScoringRow
+from langchain_agentrag.text import FIELDS
+from langchain_agentrag.types import LegEvidence
 
 _OTHERS_LIKELY = 0.3  # of such hits that came first 1 in 20 was right, of the others one in two
 

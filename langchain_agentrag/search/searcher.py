@@ -8,26 +8,26 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_agentrag.analysis import Analyzer
-from langchain_agentrag.bm25 import Scorer
 from langchain_agentrag.errors import RetrievalError, StoreError
-from langchain_agentrag.index.expiry import Living
-from langchain_agentrag.index.protocol import TermWeights
-from langchain_agentrag.index.reading import scoring_rows
-from langchain_agentrag.index.store import Store
-from langchain_agentrag.records import Hits
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.account import address, filtered_out
+from langchain_agentrag.search.bm25 import Scorer
 from langchain_agentrag.search.candidates import keyword_rows, keyword_scorer, vector_rows
-from langchain_agentrag.search.choosing import Pool, choose
-from langchain_agentrag.search.context import with_supplement
 from langchain_agentrag.search.explain import Spans
+from langchain_agentrag.search.followup import with_supplement
+from langchain_agentrag.search.hits import left_behind, shown_hits
+from langchain_agentrag.search.options import SearchRequest
 from langchain_agentrag.search.planner import candidates_wanted
+from langchain_agentrag.search.postprocess import Pool, choose
 from langchain_agentrag.search.ranking import Candidates, rank
-from langchain_agentrag.search.request import SearchRequest
 from langchain_agentrag.search.scoring import Leg, read_words, score_vectors, score_words
-from langchain_agentrag.search.showing import left_behind, shown_hits
 from langchain_agentrag.search.shown import Shown
+from langchain_agentrag.store.expiry import Living
+from langchain_agentrag.store.protocols import TermWeights
+from langchain_agentrag.store.queries import scoring_rows
+from langchain_agentrag.store.store import Store
+from langchain_agentrag.text import Analyzer
+from langchain_agentrag.types import Hits
 
 if TYPE_CHECKING:
     import sqlite3

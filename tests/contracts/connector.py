@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from langchain_agentrag.connectors.base import Gap, SourceItem
+from langchain_agentrag.connector import Gap, SourceItem
 
 START = {"a.txt": "alpha 数据", "b.txt": "beta 连接", "c.txt": "gamma 超时"}
 

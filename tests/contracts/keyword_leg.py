@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from langchain_agentrag.analysis import Terms
-from langchain_agentrag.index.protocol import KeywordLeg, Rows
+from langchain_agentrag.store.protocols import KeywordLeg, Rows
+from langchain_agentrag.text import Terms
 from tests.contracts.reference import MemoryKeywords
 
 VOCABULARY = ["数据", "据库", "alpha", "c++", "10.20.30.40", "🚀", "の", "ora-00942", "beta", "gamma"]

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from langchain_agentrag import Analyzer, BaseConnector, Chunking, SourceDocument
-from langchain_agentrag.analysis import FIELDS, Terms
-from langchain_agentrag.bm25 import FieldStats, Scorer, idf, reachable_maximum, score
-from langchain_agentrag.chunking import chunk_document
-from langchain_agentrag.connectors.base import Gap, SourceItem
+from langchain_agentrag.connector import Gap, SourceItem
 from langchain_agentrag.embedding import Background, Embedder
 from langchain_agentrag.filters import match
-from langchain_agentrag.fusion import (
+from langchain_agentrag.metadata import normalise
+from langchain_agentrag.search.bm25 import FieldStats, Scorer, idf, reachable_maximum, score
+from langchain_agentrag.search.fusion import (
     adaptive_weights,
     calibrate_bm25,
     calibrate_cosine,
@@ -32,10 +31,11 @@ from langchain_agentrag.fusion import (
     recency_lift,
     telling_words,
 )
-from langchain_agentrag.index.batch import embedding_text
-from langchain_agentrag.index.exact import cosines
-from langchain_agentrag.metadata import normalise
-from langchain_agentrag.records import Chunk, Explanation, Hit, LegEvidence
+from langchain_agentrag.store.commit import embedding_text
+from langchain_agentrag.store.partition_cache import cosines
+from langchain_agentrag.text import FIELDS, Terms
+from langchain_agentrag.text.chunking import chunk_document
+from langchain_agentrag.types import Chunk, Explanation, Hit, LegEvidence
 
 Window = tuple[datetime | None, datetime | None]
 """From a moment on, before another one."""

@@ -24,12 +24,12 @@ from langchain_agentrag import (
 )
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.filters import keys, parse
-from langchain_agentrag.fusion import fuse
-from langchain_agentrag.index.catalog import Catalog
-from langchain_agentrag.index.chroma import ChromaFolder
-from langchain_agentrag.index.keyword import TantivyKeywords
-from langchain_agentrag.index.lock import WriteLock
-from langchain_agentrag.index.vector import ChromaVectors
+from langchain_agentrag.search.fusion import fuse
+from langchain_agentrag.store.catalog import Catalog
+from langchain_agentrag.store.chroma import ChromaFolder
+from langchain_agentrag.store.keyword_index import TantivyKeywords
+from langchain_agentrag.store.lock import WriteLock
+from langchain_agentrag.store.vector_index import ChromaVectors
 from tests.contracts.analyzer import AnalyzerContract
 from tests.contracts.connector import START, ConnectorContract
 from tests.contracts.filter_form import DOCUMENTS, FilterContract, matching

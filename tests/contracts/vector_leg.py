@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from langchain_agentrag.index.protocol import VectorLeg
+from langchain_agentrag.store.protocols import VectorLeg
 from tests.contracts.reference import MemoryVectors
 
 

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from langchain_agentrag import Analyzer, Chunking, DualIndexer, HashingEmbeddings, SourceDocument
+from langchain_agentrag.agent.recorder import MemoryRecorder
 from langchain_agentrag.connectors.memory import MemoryTable, Turn
 from langchain_agentrag.embedding import background_cosine, resolve_embedder
 from langchain_agentrag.errors import InvalidQueryError, ScopeError
-from langchain_agentrag.langgraph_store import HybridStore
-from langchain_agentrag.langgraph_store.items import StoredItem, item_id, new_item
-from langchain_agentrag.recorder import MemoryRecorder
-from langchain_agentrag.records import Hit
+from langchain_agentrag.langgraph import HybridStore
+from langchain_agentrag.langgraph.items import StoredItem, item_id, new_item
 from langchain_agentrag.scope import resolve_owner
+from langchain_agentrag.types import Hit
 from tests.contracts.reference import ReferenceStore, Window
 
 CHUNKING = Chunking(size=40)  # small, so that ordinary test texts make several chunks

@@ -60,7 +60,8 @@ def test_python_runs_from_top_to_bottom(as_it_is: bool, workplace: Path):
 def test_fragments_import_what_they_use(document: str):
     """Code that cannot run here, for want of a model or a server, still says where each name comes from."""
     import langchain_agentrag
-    from langchain_agentrag import llama_index, middleware
+    from langchain_agentrag import llama_index
+    from langchain_agentrag.langchain import middleware
 
     ours = {
         *langchain_agentrag.__all__,
@@ -192,7 +193,7 @@ def test_the_changelog_begins_with_the_version_of_the_package():
 
 @pytest.mark.parametrize("document", PAIRS[1])
 def test_the_file_of_sources_that_is_shown_can_be_read(document: str, tmp_path: Path):
-    from langchain_agentrag.sources.config import read_source_file
+    from langchain_agentrag.cli.source_config import read_source_file
 
     [shown] = blocks(document, "toml")
     (tmp_path / "agentrag.toml").write_text(shown, encoding="utf-8")

@@ -23,7 +23,7 @@ from langchain_agentrag.evaluation import (
     standard_settings,
     sweep,
 )
-from langchain_agentrag.evaluation.sweeping import DEFAULTS, halves
+from langchain_agentrag.evaluation.sweep import DEFAULTS, halves
 from langchain_agentrag.evaluation.wording import WORDS
 from tests.fakes import RecordingEmbeddings
 
@@ -183,7 +183,7 @@ def test_a_better_setting_must_be_better_on_the_held_out_half(
         }
         return replace(found, runs=runs)
 
-    monkeypatch.setattr("langchain_agentrag.evaluation.sweeping.evaluate", lucky)
+    monkeypatch.setattr("langchain_agentrag.evaluation.sweep.evaluate", lucky)
     advice = sweep(indexer, asked)
     assert advice.best == "lucky", "it won the half it was chosen on"
     assert not advice.worthwhile, "and nothing on the other half"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore
-from langchain_agentrag.llama_index.testing import RetrieverConformance, conformance_table, outcomes
+from langchain_agentrag.testing.llama_index import RetrieverConformance, conformance_table, outcomes
 from tests.llama_index.compare import (
     OurRetriever,
     OurStore,

@@ -18,7 +18,7 @@ from llama_index.core.workflow import Context
 from langchain_agentrag import SourceDocument
 from langchain_agentrag.errors import InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.llama_index import AgentQueryEngine, HybridRetriever, as_query_engine_tool
-from langchain_agentrag.llama_index.tool import LONGEST_DESCRIPTION
+from langchain_agentrag.llama_index.tools import LONGEST_DESCRIPTION
 from tests.fences import unfenced
 from tests.llama_index import upstream
 

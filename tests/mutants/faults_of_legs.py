@@ -10,14 +10,21 @@ from unittest.mock import patch
 
 from langchain_agentrag import indexer as facade
 from langchain_agentrag.filters import Or
-from langchain_agentrag.index import batch, exact, handover, keyword, legs, vector
-from langchain_agentrag.index import store as storage
-from langchain_agentrag.index.expiry import Living
 from langchain_agentrag.ingest import pipeline
 from langchain_agentrag.metadata import decode
-from langchain_agentrag.records import Hits
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search import candidates, ranking, scoring, searcher
+from langchain_agentrag.store import (
+    background_indexing,
+    commit,
+    indexes,
+    keyword_index,
+    partition_cache,
+    vector_index,
+)
+from langchain_agentrag.store import store as storage
+from langchain_agentrag.store.expiry import Living
+from langchain_agentrag.types import Hits
 from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
 # -- one leg without the other ----------------------------------------------------------------------------------------
@@ -57,15 +64,15 @@ def _() -> Any:
 
     both = ExitStack()
     both.enter_context(
-        patch.object(handover, "_QUIET", 3_600.0)
+        patch.object(background_indexing, "_QUIET", 3_600.0)
     )  # else on a slow machine nothing waits any more
-    both.enter_context(around(exact.PartitionCache, "nearest", blind))
+    both.enter_context(around(partition_cache.PartitionCache, "nearest", blind))
     return both
 
 
 @fault("a slice counts as handed over although Chroma never got it", **BEHIND)
 def _() -> Any:
-    return around(vector.ChromaVectors, "add", lambda original, leg, *_: None)
+    return around(vector_index.ChromaVectors, "add", lambda original, leg, *_: None)
 
 
 @fault("OR drops a branch in the column masks")
@@ -75,33 +82,33 @@ def _() -> Any:
             condition = Or(condition.parts[:-1])
         return original(self, condition)
 
-    return around(exact.PartitionCache, "_evaluate", dropped)
+    return around(partition_cache.PartitionCache, "_evaluate", dropped)
 
 
 @fault("a delete forgets the keyword leg")
 def _() -> Any:
-    return around(keyword.TantivyKeywords, "delete", lambda original, self, rows: None)
+    return around(keyword_index.TantivyKeywords, "delete", lambda original, self, rows: None)
 
 
 @fault("a delete forgets the vector leg", **ON_CHROMA)
 def _() -> Any:
-    return around(vector.ChromaVectors, "delete", lambda original, self, rows: None)
+    return around(vector_index.ChromaVectors, "delete", lambda original, self, rows: None)
 
 
 @fault("a write forgets the keyword leg")
 def _() -> Any:
-    return around(keyword.TantivyKeywords, "add", lambda original, self, rows, terms: None)
+    return around(keyword_index.TantivyKeywords, "add", lambda original, self, rows, terms: None)
 
 
 @fault("a write forgets the vector leg", **ON_CHROMA)
 def _() -> Any:
-    return around(vector.ChromaVectors, "add", lambda original, self, rows, vectors: None)
+    return around(vector_index.ChromaVectors, "add", lambda original, self, rows, vectors: None)
 
 
 @fault("Chroma gets the vectors in another order", **ON_CHROMA)
 def _() -> Any:
     return around(
-        vector.ChromaVectors,
+        vector_index.ChromaVectors,
         "add",
         lambda original, self, rows, vectors: original(self, rows, vectors[::-1].copy()),
     )
@@ -118,7 +125,7 @@ def _() -> Any:
             field: {term: found.doc_freq(field, term) for term in terms} for field, terms in query.items()
         }
 
-    return around(keyword.TantivyKeywords, "doc_freqs", stale)
+    return around(keyword_index.TantivyKeywords, "doc_freqs", stale)
 
 
 @fault("every agent's texts count in everybody's scores")
@@ -135,7 +142,7 @@ def _() -> Any:
         if sign > 0:
             original(self, lengths, sign)
 
-    return around(batch.Tally, "count", upwards)
+    return around(commit.Tally, "count", upwards)
 
 
 @fault("one memory of rows for all partitions")
@@ -144,7 +151,7 @@ def _() -> Any:
         held = next(iter(self._caches.values()), None)
         return held or original(self, partition)
 
-    return around(legs.Legs, "cache", first)
+    return around(indexes.Legs, "cache", first)
 
 
 @fault("vectors of other agents' texts are taken over")
@@ -173,7 +180,7 @@ def _() -> Any:
             put = replace(put, document=replace(put.document, metadata=metadata))
         return original(connection, put, partition, *rest, **options)
 
-    return around(batch, "_replace_document", merged)
+    return around(commit, "_replace_document", merged)
 
 
 @fault("metadata are lost")
@@ -183,20 +190,20 @@ def _() -> Any:
             connection, replace(put, document=replace(put.document, metadata={})), *rest, **options
         )
 
-    return around(batch, "_replace_document", lost)
+    return around(commit, "_replace_document", lost)
 
 
 @fault("an update moves a document to the end of the order")
 def _() -> Any:
     def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, given: Any) -> Any:
-        held = batch._find(connection, partition, put.document.doc_id)
+        held = commit._find(connection, partition, put.document.doc_id)
         if held is not None:
-            batch._remove_document(connection, partition, held, tally, keep=given.keep_vectors)
+            commit._remove_document(connection, partition, held, tally, keep=given.keep_vectors)
         key, _ = original(connection, put, partition, tally, given)
         tally.documents += held is not None
         return key, held is not None
 
-    return around(batch, "_replace_document", moved)
+    return around(commit, "_replace_document", moved)
 
 
 @fault("spans are off by one")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from langchain_agentrag.index import batch, expiry
-from langchain_agentrag.index.schema import QUARANTINED
 from langchain_agentrag.search import cache, searcher
+from langchain_agentrag.store import commit, expiry
+from langchain_agentrag.store.schema import QUARANTINED
 from tests.mutants.faults import ON_CHROMA, around, fault
 
 
@@ -48,7 +48,7 @@ def _() -> Any:
         if put.document.metadata.get(QUARANTINED) is True:
             original(connection, put, *rest)
 
-    return around(batch, "_note_quarantine", held_for_good)
+    return around(commit, "_note_quarantine", held_for_good)
 
 
 @fault("who asks for what is quarantined is shown everybody's")

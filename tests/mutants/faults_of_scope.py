@@ -9,14 +9,14 @@ from typing import Any
 from unittest.mock import patch
 
 from langchain_agentrag import indexer as facade
-from langchain_agentrag.index import exact
-from langchain_agentrag.index import store as storage
-from langchain_agentrag.index.catalog import Catalog
-from langchain_agentrag.index.expiry import Living
-from langchain_agentrag.index.reading import StoredDocument
 from langchain_agentrag.ingest import documents
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search import passages, searcher
+from langchain_agentrag.store import partition_cache
+from langchain_agentrag.store import store as storage
+from langchain_agentrag.store.catalog import Catalog
+from langchain_agentrag.store.expiry import Living
+from langchain_agentrag.store.queries import StoredDocument
 from tests.mutants.faults import around, fault
 
 # -- who may see what -------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _() -> Any:
 
 @contextmanager
 def _everywhere(name: str, wrong: Callable[..., Any]) -> Iterator[None]:
-    with around(exact, name, wrong), around(documents, name, wrong), around(passages, name, wrong):
+    with around(partition_cache, name, wrong), around(documents, name, wrong), around(passages, name, wrong):
         yield
 
 

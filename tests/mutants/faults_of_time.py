@@ -9,10 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 from langchain_agentrag.filters import Condition, Not, Or, within
-from langchain_agentrag.index import batch, expiry
-from langchain_agentrag.index import store as storage
-from langchain_agentrag.index.expiry import Living
-from langchain_agentrag.search import ranking, request
+from langchain_agentrag.search import options, ranking
+from langchain_agentrag.store import commit, expiry
+from langchain_agentrag.store import store as storage
+from langchain_agentrag.store.expiry import Living
 from tests.mutants.faults import around, fault
 
 
@@ -44,7 +44,7 @@ def _() -> Any:
 
 @fault("a document that comes back keeps the place of the one that expired")
 def _() -> Any:
-    return patch.object(batch, "_has_expired", lambda connection, document, now: False)
+    return patch.object(commit, "_has_expired", lambda connection, document, now: False)
 
 
 @fault("a sweep takes what lives")
@@ -63,7 +63,7 @@ def _() -> Any:
 
 @fault("a range is ignored")
 def _() -> Any:
-    return patch.object(request, "within", lambda after, before: None)
+    return patch.object(options, "within", lambda after, before: None)
 
 
 @fault("a range holds its end")
@@ -71,7 +71,7 @@ def _() -> Any:
     def closed(original: Any, after: Any, before: Any) -> Any:
         return original(after, before and before + timedelta(microseconds=1))
 
-    return around(request, "within", closed)
+    return around(options, "within", closed)
 
 
 @fault("a document without a time is in every range")
@@ -80,7 +80,7 @@ def _() -> Any:
         kept = within(after, before)
         return kept and Or((kept, Not(Condition("$time", "$gt", "0001-01-01"))))
 
-    return patch.object(request, "within", lenient)
+    return patch.object(options, "within", lenient)
 
 
 @fault("being recent counts for more than the words")

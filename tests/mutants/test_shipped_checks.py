@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from langchain_agentrag import SourceDocument
 from langchain_agentrag.cli.app import app
-from langchain_agentrag.index.batch import pack_vector
+from langchain_agentrag.store.commit import pack_vector
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 from tests.contracts.world import World
 from tests.mutants import engines  # noqa: F401  registers the faults
@@ -65,9 +65,9 @@ def test_a_leak_is_found_and_told_without_the_text(world, title):
 def test_a_leak_by_a_filter_is_found(world):
     """The right partitions are asked, but a filter that names another agent opens its own as well."""
     from langchain_agentrag.filters import keys
-    from langchain_agentrag.index.expiry import Living
     from langchain_agentrag.scope import Scope
     from langchain_agentrag.search import searcher
+    from langchain_agentrag.store.expiry import Living
 
     def opened(original, self, request):
         if "agent_id" in keys(request.condition):

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 
 from langchain_agentrag import Analyzer, SourceDocument
-from langchain_agentrag.connectors.base import SourceItem
+from langchain_agentrag.connector import SourceItem
 from tests.contracts.connector import START
 from tests.contracts.reference import MemoryConnector
 from tests.contracts.test_contracts import MemorySource

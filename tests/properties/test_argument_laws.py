@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from langchain_agentrag.agent.validation import ArgumentSchema
+from langchain_agentrag.guard.validation import ArgumentSchema
 
 TYPES = ["string", "integer", "number", "boolean", "object", "array", "null"]
 names = st.sampled_from(["a", "b", "金额", "a.b", ""])

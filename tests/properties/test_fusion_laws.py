@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.fusion import calibrate_bm25, calibrate_cosine, check_weights, fuse, reciprocal_rank
+from langchain_agentrag.search.fusion import (
+    calibrate_bm25,
+    calibrate_cosine,
+    check_weights,
+    fuse,
+    reciprocal_rank,
+)
 
 RULES = ("convex", "rrf", "dbsf", "relative")
 finite = st.floats(-1e300, 1e300)

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from langchain_agentrag import Analyzer, Chunking, DualIndexer, HashingEmbeddings, SourceDocument
-from langchain_agentrag.chunking import chunk_document
 from langchain_agentrag.connectors.files.formats import _READERS, read
 from langchain_agentrag.errors import AgentRagError, FilterError, InvalidDocumentError
 from langchain_agentrag.filters import match, parse
 from langchain_agentrag.metadata import decode, encode, normalise
-from langchain_agentrag.records import Section
+from langchain_agentrag.text.chunking import chunk_document
+from langchain_agentrag.types import Section
 from tests.properties.foreign import WRITTEN, mutated, remade
 
 PROOF = os.environ.get("HYPOTHESIS_PROFILE") == "proof"

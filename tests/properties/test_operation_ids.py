@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.agent.canonical import MAX_DEPTH, canonical, operation_id
+from langchain_agentrag.agent.canonical_json import MAX_DEPTH, canonical, operation_id
 from langchain_agentrag.errors import UsageError
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from langchain_agentrag.agent.operations import Operations
-from langchain_agentrag.agent.tool_rules import GuardedTool, NothingDone, ToolRule
 from langchain_agentrag.errors import UsageError
+from langchain_agentrag.guard.operations import Operations
+from langchain_agentrag.guard.tool_rules import GuardedTool, NothingDone, ToolRule
 
 AGENTS = [
     "a", "A", "a ", "a1", "a10", "a%", "%", "*", "_", "a\0", "a\0b", "\u00e9", "e\u0301", "用户", "用户1", "a'; DROP TABLE operations;--",

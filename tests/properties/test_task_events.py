@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.agent.task import ENDED, TaskEvent, TaskState, advance, replayed
 from langchain_agentrag.errors import TaskEventError, UsageError
+from langchain_agentrag.guard.task import ENDED, TaskEvent, TaskState, advance, replayed
 
 KINDS = ["planned", "executed", "observed", "succeeded", "failed", "cancelled"]
 PATHS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from langchain_agentrag import AgentRAGToolkit, DualIndexer, SourceDocument
 from langchain_agentrag.agent.instructions import instruction_kinds
-from langchain_agentrag.agent.untrusted import PassageSafety
+from langchain_agentrag.agent.prompt_injection import PassageSafety
 from tests.redteam.obedient import (
     TEMPERS,
     Attack,

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_agentrag.connectors.base import BaseConnector, Gap, SourceItem
+from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 from langchain_agentrag.connectors.files.formats import read, reason_to_leave_out
 from langchain_agentrag.connectors.files.walk import FoundFile, Rules, check_globs, walk
 from langchain_agentrag.errors import ConnectorError, UnreadableSourceError, UsageError
-from langchain_agentrag.records import SourceDocument
 from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.types import SourceDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

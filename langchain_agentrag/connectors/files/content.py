@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from langchain_agentrag.records import Section
+from langchain_agentrag.types import Section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from langchain_agentrag.records import TextKind
+    from langchain_agentrag.types import TextKind
 
 Foreign = Any
 """An object of a library without types, or a JSON value."""

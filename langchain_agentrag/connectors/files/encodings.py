@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from langchain_agentrag.connectors.base import NotIndexableError
+from langchain_agentrag.connector import NotIndexableError
 from langchain_agentrag.connectors.files.frequent import HANGUL, HANS, HANT
 from langchain_agentrag.errors import UnreadableSourceError
 

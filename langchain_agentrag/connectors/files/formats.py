@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Final
 
-from langchain_agentrag.connectors.base import NotIndexableError
+from langchain_agentrag.connector import NotIndexableError
 from langchain_agentrag.connectors.files import html, pdf, slides, structured, tables, text, word
 from langchain_agentrag.connectors.files.archives import gunzip
 from langchain_agentrag.connectors.files.content import Content

@@ -10,7 +10,7 @@ from langchain_agentrag.connectors.files.encodings import decode
 
 if TYPE_CHECKING:
     from langchain_agentrag.connectors.files.encodings import Decoded
-    from langchain_agentrag.records import TextKind
+    from langchain_agentrag.types import TextKind
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.{0,20000}?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
 _ENTRY = re.compile(r"([A-Za-z_][\w-]{0,40})[ \t]*:[ \t]+(\S.*)$")

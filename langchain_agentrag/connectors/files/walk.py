@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from langchain_agentrag.connectors.base import Gap
+from langchain_agentrag.connector import Gap
 from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:

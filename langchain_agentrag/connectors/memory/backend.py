@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from langchain_agentrag.connectors.base import Gap
+from langchain_agentrag.connector import Gap
 from langchain_agentrag.connectors.memory.dialogue import Reading, Recorded
 from langchain_agentrag.connectors.memory.messages import NotAMessageError, read_message
 from langchain_agentrag.connectors.memory.turns import Entry

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_agentrag.connectors.sql_engine import reason, shown, shown_url
+from langchain_agentrag.connectors.sql.engine import reason, shown, shown_url
 from langchain_agentrag.errors import ConnectorError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:

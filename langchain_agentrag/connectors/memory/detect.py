@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 from langchain_agentrag.connectors.memory import (
     json_files,
     langchain_sql,
-    langgraph_checkpoints,
+    langgraph,
     langgraph_store,
     llamaindex_sql,
     own,
-    redis_lists,
+    redis_store,
 )
 from langchain_agentrag.connectors.memory.backend import Backend
 from langchain_agentrag.connectors.memory.database import check_there, open_engine, reported
 from langchain_agentrag.connectors.memory.table import DEFAULT_TABLE, MemoryTable
-from langchain_agentrag.connectors.sql_engine import shown
+from langchain_agentrag.connectors.sql.engine import shown
 from langchain_agentrag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ _TABLES: Final[tuple[tuple[str, Callable[[list[str]], object]], ...]] = (
     (own.KIND, own.COLUMNS.issubset),
     (langchain_sql.KIND, langchain_sql.session_column),
     (llamaindex_sql.KIND, llamaindex_sql.COLUMNS.issubset),
-    (langgraph_checkpoints.KIND, langgraph_checkpoints.COLUMNS.issubset),
+    (langgraph.KIND, langgraph.COLUMNS.issubset),
     (langgraph_store.KIND, langgraph_store.COLUMNS.issubset),
 )
 """Kinds of memory in a database, each with a test of a table's columns."""
 KINDS: Final = (
     *(kind for kind, _ in _TABLES),
-    redis_lists.LANGCHAIN,
-    redis_lists.LLAMAINDEX,
+    redis_store.LANGCHAIN,
+    redis_store.LLAMAINDEX,
     json_files.KIND,
 )
 
@@ -70,7 +70,7 @@ def open_backend(
         raise UsageError(f"backend={backend!r} does not read a {type(source).__name__}: {found.kind!r} does.")
     if table is not None and not isinstance(found, _Database):
         raise UsageError(f"table={table!r} goes with a database, and this is none.")
-    if prefix is not None and not isinstance(found, redis_lists.RedisHistories):
+    if prefix is not None and not isinstance(found, redis_store.RedisHistories):
         raise UsageError(f"prefix={prefix!r} goes with Redis, and this is none.")
     if not named and not isinstance(found, _Database) and not found.place:
         raise UsageError(
@@ -81,9 +81,9 @@ def open_backend(
 
 
 def _opened(source: Any, backend: str | None, table: str | None, prefix: str | None) -> Backend:  # noqa: ANN401
-    if redis_lists.is_url(source) or redis_lists.is_client(source):
-        asked = backend if backend in {redis_lists.LANGCHAIN, redis_lists.LLAMAINDEX} else None
-        return redis_lists.RedisHistories(source, asked, prefix)
+    if redis_store.is_url(source) or redis_store.is_client(source):
+        asked = backend if backend in {redis_store.LANGCHAIN, redis_store.LLAMAINDEX} else None
+        return redis_store.RedisHistories(source, asked, prefix)
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "://" not in source):
         return _file(Path(source), backend, table)
     if (found := _object(source)) is not None:
@@ -101,8 +101,8 @@ def _opened(source: Any, backend: str | None, table: str | None, prefix: str | N
 def _object(source: Any) -> Backend | None:  # noqa: ANN401
     if isinstance(source, MemoryTable):
         return own.OwnTable(source)
-    if langgraph_checkpoints.is_saver(source):
-        return langgraph_checkpoints.SaverCheckpoints(source)
+    if langgraph.is_saver(source):
+        return langgraph.SaverCheckpoints(source)
     if langgraph_store.is_store(source):
         return langgraph_store.StoreItems(source)
     return json_files.GivenHistories(source) if json_files.is_given(source) else None
@@ -210,6 +210,6 @@ def _reading(engine: Engine, kind: str, table: str, columns: list[str]) -> Backe
         return langchain_sql.LangChainTable(engine, table, columns)
     if kind == llamaindex_sql.KIND:
         return llamaindex_sql.LlamaIndexTable(engine, table, columns)
-    if kind == langgraph_checkpoints.KIND:
-        return langgraph_checkpoints.DatabaseCheckpoints(engine)
+    if kind == langgraph.KIND:
+        return langgraph.DatabaseCheckpoints(engine)
     return langgraph_store.StoreTable(engine, table, columns)

@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain_agentrag.connectors.memory.messages import Message, Result
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
-from langchain_agentrag.moments import moment
+from langchain_agentrag.times import moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from langchain_agentrag.connectors.memory.turns import document_id, storable
-from langchain_agentrag.records import SourceDocument
+from langchain_agentrag.types import SourceDocument
 
 _LABELS: Final = frozenset({"kind", "type", "id", "schema"})
 """Fields that say what a value is and not what it tells."""

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_agentrag.connectors.base import Gap
+from langchain_agentrag.connector import Gap
 from langchain_agentrag.connectors.memory.backend import (
     Backend,
     FoundSession,

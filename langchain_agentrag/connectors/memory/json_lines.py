@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_agentrag.connectors.base import Gap
+from langchain_agentrag.connector import Gap
 from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, recorded
 from langchain_agentrag.connectors.memory.dialogue import Reading, Recorded, entries_of
 from langchain_agentrag.connectors.memory.messages import looks_like_message

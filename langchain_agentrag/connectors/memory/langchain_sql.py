@@ -11,7 +11,7 @@ from langchain_agentrag.connectors.memory.backend import Backend, FoundSession, 
 from langchain_agentrag.connectors.memory.database import identity
 from langchain_agentrag.connectors.memory.dialogue import Reading, entries_of
 from langchain_agentrag.connectors.memory.sql_rows import RowGroup, SessionRows
-from langchain_agentrag.connectors.sql_engine import shown
+from langchain_agentrag.connectors.sql.engine import shown
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

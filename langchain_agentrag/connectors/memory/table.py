@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.connectors.memory.database import identity, met_a_writer, open_engine, reported
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, as_document
-from langchain_agentrag.connectors.sql_engine import shown
+from langchain_agentrag.connectors.sql.engine import shown
 from langchain_agentrag.errors import ConnectorError, ScopeError, UsageError
 from langchain_agentrag.scope import check_agent_id
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine, Table
 
-    from langchain_agentrag.records import SourceDocument
+    from langchain_agentrag.types import SourceDocument
 
 DEFAULT_TABLE: Final = "agentrag_memory"
 SOURCE: Final = "memory"

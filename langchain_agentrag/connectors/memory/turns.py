@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from langchain_agentrag.errors import InvalidDocumentError
-from langchain_agentrag.records import Section, SourceDocument
+from langchain_agentrag.types import Section, SourceDocument
 
 Outcome = Literal["ok", "error", "unknown"]
 """How a tool call ended; "unknown" when nothing says so, never a guess from the words of its result."""

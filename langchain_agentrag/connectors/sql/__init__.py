@@ -1,0 +1,1 @@
+"""Databases as sources: rows, schemas, and read-only queries."""

@@ -1,0 +1,312 @@
+"""`RetrievalBudgetMiddleware`: a LangChain agent searches within limits, sees what is new, and answers in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, NotRequired
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import (
+    AgentState,
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    PrivateStateAttr,
+    ToolCallRequest,
+)
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from langchain_agentrag.agent.budget import (
+    Asked,
+    Kind,
+    Ledger,
+    Limit,
+    RetrievalBudget,
+    Verdict,
+    head_of,
+)
+from langchain_agentrag.agent.budget_replies import BudgetReplies
+from langchain_agentrag.agent.evidence import Evidence, evidence_of, full_key
+from langchain_agentrag.agent.sufficiency import Sufficiency, check_sufficiency, open_parts
+from langchain_agentrag.agent.tool_arguments import Language
+from langchain_agentrag.errors import UsageError
+from langchain_agentrag.langchain.middleware.retrieval_step import (
+    MARK,
+    RetrievalStep,
+    accounted,
+    calls_beside,
+    cut,
+    forces,
+    kind_of,
+    ledger_of,
+    name_of,
+    text_of,
+    with_line,
+    without_calls,
+)
+
+_REFUSALS = 1  # calls after the end of retrieval that are answered before the run is ended
+
+Response = ToolMessage | Command[Any]
+Answer = ModelResponse[Any] | ExtendedModelResponse[Any] | AIMessage
+
+
+class BudgetState(AgentState[Any]):
+    """The state of an agent, with what it has retrieved."""
+
+    agentrag_retrieval: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
+
+
+class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
+    """Limits what an agent retrieves per run and per conversation, and tells it when to stop.
+
+        create_agent(model, tools, middleware=[RetrievalBudgetMiddleware(RetrievalBudget(searches=8))])
+
+    A search that was made before in this run, in other order, width or punctuation, is answered from the run's own
+    record. One that finds what the search before found is answered with what was already found and the advice to answer
+    or to change the angle. Past the budget the tools are no longer offered and the model is asked to answer; one that
+    goes on calling them all the same is answered once, then the run ends with a message that lists what was found.
+
+    What was used is part of the agent's state: it survives a checkpoint, starts anew with each run, and calls of one
+    step that run in parallel count each other. Retrieval tools are known by the mark of this package's tools.
+
+    Args:
+        budget: The limits; `RetrievalBudget()` by default.
+        tools: Further retrieval tools by name, and whether each is a "search" or a "read".
+        restate: Whether the question and what is left stand beside each result.
+        sufficiency: Whether the parts of the question without evidence do as well: "rules", a model (a function prompt
+            -> text, a chat model of LangChain or LlamaIndex) that is asked after each result, or None.
+        language: Language of what the model is told; the last message is in that of the question.
+
+    Raises:
+        UsageError: a tool is declared as something else, or the model is of no known kind.
+    """
+
+    state_schema = BudgetState
+
+    def __init__(
+        self,
+        budget: RetrievalBudget | None = None,
+        *,
+        tools: Mapping[str, Kind] | None = None,
+        restate: bool = True,
+        sufficiency: Any = "rules",
+        language: Language = "en",
+    ) -> None:
+        super().__init__()
+        self._budget, self._restate = budget or RetrievalBudget(), restate
+        self._sufficiency: Sufficiency | None = check_sufficiency(sufficiency)
+        self._replies = BudgetReplies(language)
+        self._declared: dict[str, Kind] = dict(tools or {})
+        unknown = [name for name, kind in self._declared.items() if kind not in {"search", "read"}]
+        if unknown:
+            raise UsageError(
+                f"The tool {unknown[0]!r} is declared {self._declared[unknown[0]]!r}: say 'search' or 'read'."
+            )
+        self._known: dict[str, Kind] = {}  # tools that were met, for the time when they are no longer offered
+
+    # -- a run and its steps ------------------------------------------------------------------------------------------
+
+    def before_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
+        """Begin anew, with the question that the run is about."""
+        asked = next((m for m in reversed(state["messages"]) if isinstance(m, HumanMessage)), None)
+        ledger = self._settled(state, self._kinds(())).begun(str(asked.text) if asked is not None else "")
+        return {MARK: ledger.as_json()}
+
+    async def abefore_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
+        """`before_agent`."""
+        return self.before_agent(state, runtime)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> Answer:
+        """Account the calls of the last step, and ask the model without the tools that are over."""
+        kinds = self._kinds(request.tools)
+        ledger = self._settled(request.state, kinds)
+        closed = self._budget.closed(ledger)
+        began = time.perf_counter()
+        response = handler(self._narrowed(request, kinds, closed))
+        return self._kept(response, ledger, kinds, closed, time.perf_counter() - began)
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> Answer:
+        """`wrap_model_call` without blocking the event loop."""
+        kinds = self._kinds(request.tools)
+        ledger = self._settled(request.state, kinds)
+        closed = self._budget.closed(ledger)
+        began = time.perf_counter()
+        response = await handler(self._narrowed(request, kinds, closed))
+        return self._kept(response, ledger, kinds, closed, time.perf_counter() - began)
+
+    # -- a call -------------------------------------------------------------------------------------------------------
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Response]
+    ) -> Response:
+        """Make the call, or answer it from the record, or refuse it."""
+        step = self._step(request)
+        if step is None:
+            return handler(request)
+        if step.verdict.what != "make":
+            return step.unmade(self._replies)
+        began = time.perf_counter()
+        response = handler(request)
+        return self._told(step, response, time.perf_counter() - began)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Response]]
+    ) -> Response:
+        """`wrap_tool_call` without blocking the event loop."""
+        step = self._step(request)
+        if step is None:
+            return await handler(request)
+        if step.verdict.what != "make":
+            return step.unmade(self._replies)
+        began = time.perf_counter()
+        response = await handler(request)
+        seconds = time.perf_counter() - began
+        if self._sufficiency is not None and self._sufficiency.slow:
+            return await asyncio.to_thread(self._told, step, response, seconds)
+        return self._told(step, response, seconds)
+
+    # -- the parts of it ----------------------------------------------------------------------------------------------
+
+    def _narrowed(
+        self, request: ModelRequest[Any], kinds: Mapping[str, Kind], closed: Mapping[Kind, Limit]
+    ) -> ModelRequest[Any]:
+        if not closed:
+            return request
+        gone = {name for name, kind in kinds.items() if kind in closed}
+        changes: dict[str, Any] = {"tools": [tool for tool in request.tools if name_of(tool) not in gone]}
+        if forces(request.tool_choice, gone):
+            changes["tool_choice"] = None
+        told = self._replies.instruction(closed)
+        if told:
+            before = request.system_message
+            changes["system_message"] = SystemMessage(
+                f"{before.text}\n\n{told}" if before is not None else told
+            )
+        return request.override(**changes)
+
+    def _kept(
+        self,
+        response: ModelResponse[Any],
+        ledger: Ledger,
+        kinds: Mapping[str, Kind],
+        closed: Mapping[Kind, Limit],
+        seconds: float,
+    ) -> Answer:
+        """The response with the account beside it; without the calls of a model that goes on with what is over."""
+        ledger = ledger.with_use(seconds=seconds)
+        late = {
+            call["id"]: closed[kinds[call["name"]]]
+            for message in response.result
+            if isinstance(message, AIMessage)
+            for call in message.tool_calls
+            if kinds.get(call["name"]) in closed
+        }
+        if late and ledger.refused >= _REFUSALS:
+            missing = open_parts(ledger.question, ledger.told) if self._sufficiency is not None else []
+            last = self._replies.end(ledger, next(iter(late.values())), missing)
+            result = [without_calls(message, late, last) for message in response.result]
+            response = replace(response, result=result)
+        elif late:
+            ledger = replace(ledger, refused=ledger.refused + 1)
+        kept: Command[Any] = Command(update={MARK: ledger.as_json()})
+        return ExtendedModelResponse(model_response=response, command=kept)
+
+    def _kinds(self, tools: Iterable[Any]) -> dict[str, Kind]:
+        """Names of the tools that retrieve: of these, of those that were met before, and of those that were declared.
+
+        One that was met before, with another agent, and is here no retrieval tool is none.
+        """
+        here = {name: kind_of(tool) for tool in tools if (name := name_of(tool)) is not None}
+        self._known.update({name: kind for name, kind in here.items() if kind is not None})
+        kinds = {**self._known, **here, **self._declared}
+        return {name: kind for name, kind in kinds.items() if kind is not None}
+
+    def _step(self, request: ToolCallRequest) -> RetrievalStep | None:
+        """This call among those of its step; None for a tool that does not retrieve."""
+        kinds = self._kinds((*(getattr(request.runtime, "tools", None) or ()), request.tool))
+        call = request.tool_call
+        kind = kinds.get(call["name"])
+        if kind is None:
+            return None
+        siblings = [other for other in calls_beside(request) if other["name"] in kinds] or [call]
+        place = next((n for n, other in enumerate(siblings) if other["id"] == call["id"]), None)
+        if place is None:
+            siblings, place = [call], 0
+        asked = [
+            Asked(kinds[other["name"]], full_key(kinds[other["name"]], other["name"], other["args"]))
+            for other in siblings
+        ]
+        ledger = ledger_of(request.state)
+        verdict = self._budget.plan(ledger, asked)[place]
+        step = RetrievalStep(request, kind, ledger, verdict, self._budget, len(siblings))
+        if kind == "read" and verdict.what == "repeat" and step.remembered is None:
+            step.verdict = Verdict("make")  # the text is gone from the conversation: it may be opened again
+        return step
+
+    def _told(self, step: RetrievalStep, response: Response, seconds: float) -> Response:
+        """The answer with what the model should know beside it, and marked for the account."""
+        if not isinstance(response, ToolMessage):
+            return response
+        ledger, text = step.ledger, text_of(response)
+        found = Evidence() if response.status == "error" else evidence_of(text, response.artifact)
+        told = ledger.told
+        if self._sufficiency is not None and ledger.question and found.texts:
+            told = self._sufficiency.judge(ledger.question, found.texts, told)
+        note, same = "", None
+        if step.kind == "search":
+            same = self._budget.same_as(ledger, found.refs)
+        if same is not None and not ledger.brings_new("search", found.refs):
+            response = response.model_copy(update={"content": self._replies.same(same, ledger)})
+        elif same is not None:
+            note = self._replies.mostly(same)
+        mark = {
+            "what": "made",
+            "kind": step.kind,
+            "same": same is not None,
+            "seconds": seconds,
+            "told": list(told),
+            "refs": list(found.refs),
+            "heads": [head_of(one) for one in found.texts],
+        }
+        missing = open_parts(ledger.question, told) if self._sufficiency is not None else []
+        left = self._budget.left(ledger.with_call(step.call(found), 0, 0.0))
+        left.pop("characters", None)
+        beside = self._replies.beside(ledger, missing, left) if self._restate else ""
+        content = cut(response.content, step.room, self._replies.cut())
+        for line in (note, beside):
+            content = with_line(content, line)
+        return response.model_copy(
+            update={"content": content, "additional_kwargs": {**response.additional_kwargs, MARK: mark}}
+        )
+
+    def _settled(self, state: Mapping[str, Any], kinds: Mapping[str, Kind]) -> Ledger:
+        """The ledger with the calls of the last step, in their order."""
+        ledger, messages = ledger_of(state), state["messages"]
+        place = next(
+            (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)), None
+        )
+        if place is None or not messages[place].id or messages[place].id == ledger.settled:
+            return ledger
+        answers = {m.tool_call_id: m for m in messages[place + 1 :] if isinstance(m, ToolMessage)}
+        slowest = 0.0
+        for call in messages[place].tool_calls:
+            kind, answer = kinds.get(call["name"]), answers.get(call["id"])
+            if answer is None or (kind is None and MARK not in answer.additional_kwargs):
+                continue
+            mark = answer.additional_kwargs.get(MARK) or {}
+            slowest = max(slowest, mark.get("seconds", 0.0))
+            # another process that goes on with the conversation has not met the tool yet: the answer knows
+            ledger = accounted(ledger, mark.get("kind") or kind or "search", call, answer)
+        return replace(ledger.with_use(seconds=slowest), settled=messages[place].id or "")

@@ -1,0 +1,268 @@
+"""`HybridRetriever`: the LangChain retriever face of a store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from langchain_core.runnables import RunnableConfig, RunnableSerializable
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+
+from langchain_agentrag.errors import ScopeError
+from langchain_agentrag.filters import parse
+from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.langchain import tracing
+from langchain_agentrag.langchain.identity import WhenMissing, caller, calling, check_identity
+from langchain_agentrag.langchain.search_types import PER_CALL, SearchType, engine_options
+from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.search.fusion import FusionName, check_weights
+from langchain_agentrag.search.options import MOST_NEIGHBOURS, SearchOptions, check_count, check_window
+from langchain_agentrag.search.rerank import Reranker, check_reranker
+from langchain_agentrag.times import check_span
+from langchain_agentrag.types import Hit, Hits, LegEvidence
+
+if TYPE_CHECKING:
+    from langchain_core.runnables.utils import AnyConfigurableField
+
+
+class HybridRetriever(BaseRetriever):
+    """Retrieves passages as LangChain documents, best first.
+
+    Bound to one agent at construction, or to the agent each run names under `agent_id_key`; no call can name another
+    one. A `filter` given at call time is and-ed with the bound one. With neither, it sees shared documents only.
+
+    `invoke`, `ainvoke` and `batch` take k, filter, search_type, weights, fusion, fetch_k, score_threshold,
+    max_per_document, lambda_mult, reranker, rerank_timeout, collapse, neighbours, after, before, recency, rewriter
+    and history for one call. `history` are the turns or messages before the question, which is completed from them
+    where it does not stand alone ("and its price?", "第二个呢"). An unknown option is an error.
+
+    The document's metadata comes back as it was stored, plus `doc_id`, `chunk_id`, the place (`page`, `line` …) and the
+    score where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document,
+    else "doc_id#chunk_id".
+
+    Attributes:
+        indexer: The store.
+        k: Documents to return, >= 1.
+        agent_id: On whose behalf.
+        agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
+        when_missing: What a run that names no agent does: "error", or "shared" documents only.
+        filter: Filter that every call obeys.
+        search_type: "hybrid", "vector" (or "similarity"), "keyword" (or "bm25"), "mmr".
+        weights: Share of (vector, keyword); None lets the engine choose.
+        fusion: Fusion rule; None takes the engine's default.
+        fetch_k: Candidates that "mmr" and the reranker choose from; 4 k by default.
+        score_threshold: Lowest score, in [0, 1].
+        max_per_document: Most passages of one document.
+        lambda_mult: 1 takes the best, 0 the most different ones; .5 for "mmr" by default.
+        reranker: Second opinion: a function (query, texts) -> scores, a cross-encoder with `predict`, or a LangChain
+            document compressor.
+        rerank_timeout: Seconds the reranker may take; what it has not judged by then stays in the fused order.
+        after: Only documents whose time is this or later: a datetime, a date, ISO text, or how long ago ("36h", "7d").
+        before: Only documents whose time is earlier than this. A range of the call narrows both.
+        recency: Half-life of a bonus that puts the more recent of near-equals first, a timedelta or seconds.
+        collapse: Nearly equal passages become one document whose `also_in` names the others: True, or the share of
+            shingles in common from which on they do.
+        neighbours: Chunks to read on each side of a passage.
+        rewriter: Model that completes a question from the `history` of a call; without one, rules do.
+        rewrite_timeout: Seconds it may take, 5 by default.
+        quarantined: Whether quarantined documents are found too.
+        score_key: Metadata key for the score, or None to leave it out (wrappers that compare whole documents, such
+            as MultiQueryRetriever, need that).
+        explain: Whether to add `explanation` to the metadata: rank and score in each leg, matched words.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    indexer: DualIndexer = Field(repr=False, exclude=True)
+    k: int = Field(default=4, ge=1)
+    agent_id: str | None = None
+    agent_id_key: str | None = None
+    when_missing: WhenMissing = "error"
+    filter: Any = None
+    search_type: SearchType = "hybrid"
+    weights: tuple[float, float] | None = None
+    fusion: FusionName | None = None
+    fetch_k: int | None = Field(default=None, ge=1)
+    score_threshold: float | None = Field(default=None, ge=0, le=1)
+    max_per_document: int | None = Field(default=None, ge=1)
+    lambda_mult: float | None = Field(default=None, ge=0, le=1)
+    reranker: Any = Field(default=None, repr=False, exclude=True)
+    rerank_timeout: float | None = Field(default=None, gt=0)
+    after: Any = None
+    before: Any = None
+    recency: Any = None
+    collapse: bool | float | None = Field(default=None, le=1)
+    neighbours: int | None = Field(default=None, ge=0, le=MOST_NEIGHBOURS)
+    rewriter: Any = Field(default=None, repr=False, exclude=True)
+    rewrite_timeout: float | None = Field(default=None, gt=0)
+    quarantined: bool = False
+    score_key: str | None = "score"
+    explain: bool = False
+
+    _bound: Any = PrivateAttr(default=None)
+
+    @field_validator("agent_id")
+    @classmethod
+    def _valid_agent(cls, value: str | None) -> str | None:
+        return check_agent_id(value)
+
+    @field_validator("k", mode="before")
+    @classmethod
+    def _valid_k(cls, value: Any) -> int:
+        return check_count("k", value)  # pydantic would take True and "3"
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _valid_weights(cls, value: Any) -> tuple[float, float] | None:
+        return None if value is None else check_weights(value)
+
+    @field_validator("reranker")
+    @classmethod
+    def _valid_reranker(cls, value: Any) -> Reranker | None:
+        return check_reranker(value)
+
+    @model_validator(mode="after")
+    def _check(self) -> HybridRetriever:
+        check_identity(self.agent_id, self.agent_id_key)
+        self._bound = parse(self.filter)
+        check_window({"after": self.after, "before": self.before}, datetime.now(UTC))
+        if self.recency is not None:
+            check_span("recency", self.recency)
+        return self
+
+    # -- other ways to make one -----------------------------------------------------------------------------------
+
+    def for_agent(self, agent_id: str) -> Self:
+        """The same retriever on behalf of one agent; cheap, make one per request."""
+        if check_agent_id(agent_id) is None:
+            raise ScopeError("for_agent() needs the id of an agent.")
+        settings = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**settings, "agent_id": agent_id, "agent_id_key": None})
+
+    @classmethod
+    def from_bm25_retriever(
+        cls,
+        retriever: BaseRetriever,
+        store: DualIndexer | str | Path,
+        *,
+        embeddings: Any = None,
+        **options: Any,
+    ) -> Self:
+        """A hybrid retriever over the documents of a langchain-community `BM25Retriever`; see `migration`."""
+        from langchain_agentrag.langchain.migration import adopt_bm25
+
+        return cls(**adopt_bm25(retriever, store, embeddings=embeddings, options=options))
+
+    @classmethod
+    def from_ensemble(
+        cls,
+        ensemble: BaseRetriever,
+        store: DualIndexer | str | Path,
+        *,
+        embeddings: Any = None,
+        **options: Any,
+    ) -> Self:
+        """A hybrid retriever over the documents of an `EnsembleRetriever`, with its weights; see `migration`."""
+        from langchain_agentrag.langchain.migration import adopt_ensemble
+
+        return cls(**adopt_ensemble(ensemble, store, embeddings=embeddings, options=options))
+
+    def configurable_fields(
+        self, **kwargs: AnyConfigurableField
+    ) -> RunnableSerializable[str, list[Document]]:
+        """As of any Runnable, except for the agent: a wrapper that drops the configuration would use the default.
+
+        Raises:
+            ScopeError: the agent was to be configurable.
+        """
+        if {"agent_id", "agent_id_key", "when_missing"} & kwargs.keys():
+            raise ScopeError(
+                "agent_id cannot be a configurable field: a wrapper that drops the configuration would fall back to "
+                "the default agent. Set agent_id_key='agent_id', which fails when no agent arrives."
+            )
+        return super().configurable_fields(**kwargs)
+
+    # -- retrieving -----------------------------------------------------------------------------------------------
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002
+        """Documents for a query; options of this call by keyword."""
+        with calling(config):
+            return super().invoke(input, config, **kwargs)
+
+    async def ainvoke(
+        self,
+        input: str,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """`invoke` without blocking the event loop."""
+        with calling(config):
+            return await super().ainvoke(input, config, **kwargs)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[Document]:
+        k, options = self._options(kwargs)
+        hits = self.indexer.search(query, k, agent_id=self._caller(), **options)
+        tracing.report_legs(run_manager, hits, self._document)
+        return [self._document(hit) for hit in hits]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[Document]:
+        k, options = self._options(kwargs)
+        hits: Hits = await self.indexer.asearch(query, k, agent_id=self._caller(), **options)
+        await tracing.areport_legs(run_manager, hits, self._document)
+        return [self._document(hit) for hit in hits]
+
+    def _caller(self) -> str | None:
+        return caller(self.agent_id, self.agent_id_key, self.when_missing)
+
+    def _options(self, call: dict[str, Any]) -> tuple[int, SearchOptions]:
+        defaults = {name: getattr(self, name) for name in PER_CALL if name not in {"filter", "history"}}
+        return call.get("k", self.k), engine_options(self._bound, defaults, call)
+
+    def _document(self, hit: Hit) -> Document:
+        added: dict[str, Any] = {**hit.locator, "doc_id": hit.doc_id, "chunk_id": hit.chunk_id}
+        if self.score_key is not None:
+            added[self.score_key] = hit.score
+        if hit.also_in:
+            added["also_in"] = [f"{source.doc_id}#{source.chunk_id}" for source in hit.also_in]
+        if self.explain:
+            added["explanation"] = explanation(hit)
+        # the document's own keys win: metadata is never lost
+        return Document(id=hit.reference, page_content=hit.text, metadata={**added, **hit.metadata})
+
+    def _get_ls_params(self, **_kwargs: Any) -> LangSmithRetrieverParams:
+        model = self.indexer.model_name or ""
+        return LangSmithRetrieverParams(
+            ls_retriever_name="agentrag",
+            ls_vector_store_provider="agentrag",
+            ls_embedding_provider=model.partition(":")[0],
+            ls_embedding_model=model,
+        )
+
+
+def explanation(hit: Hit) -> dict[str, Any]:
+    """Why a hit is there, as JSON-safe values."""
+    why = hit.explanation
+    return {
+        "score": hit.score,
+        "confidence": hit.confidence,
+        "vector": _evidence(why.vector),
+        "keyword": _evidence(why.keyword),
+        "matched": list(why.matched),
+        "terms": [[term, points] for term, points in why.terms],
+        "steps": list(why.steps),
+        "fusion": why.fusion,
+        "weights": list(why.weights),
+        "recency": why.recency,
+    }
+
+
+def _evidence(leg: LegEvidence | None) -> dict[str, Any] | None:
+    return None if leg is None else {"rank": leg.rank, "raw": leg.raw, "score": leg.score}

@@ -1,0 +1,125 @@
+"""The tool `run_sql`: an agent's questions to a database, read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from functools import partial
+from typing import Any, Literal
+
+from langchain_core.tools import BaseTool, ToolException
+from pydantic import ConfigDict, Field, create_model, model_validator
+
+from langchain_agentrag.agent.prompt_injection import PassageSafety
+from langchain_agentrag.agent.tool_arguments import Language, ToolArguments, complaint
+from langchain_agentrag.agent.tool_replies import json_safe
+from langchain_agentrag.connectors.sql.query import ReadOnlyDatabase, Rows
+from langchain_agentrag.errors import AgentRagError
+
+logger = logging.getLogger(__name__)
+
+_CELL = 300  # characters of one value
+
+_WORDS: dict[Language, dict[str, str]] = {
+    "en": {
+        "description": "Ask the database with one SELECT in {dialect}; use it for counts, sums, lists and exact "
+        "values. Read-only, at most {rows} rows. Tables:\n{schema}",
+        "sql": "One SELECT statement.",
+        "rows": "{n} row(s)",
+        "more": "; there are more: aggregate, filter, or add ORDER BY and LIMIT",
+        "none": "No row matches. The query ran; check the values you compare with.",
+        "failed": "{name} failed: {error}",
+    },
+    "zh": {
+        "description": "用一条 {dialect} 的 SELECT 查询数据库；适合计数、求和、列表和精确的值。"
+        "只读，最多 {rows} 行。表：\n{schema}",
+        "sql": "一条 SELECT 语句。",
+        "rows": "{n} 行",
+        "more": "；还有更多：请汇总、过滤，或加上 ORDER BY 和 LIMIT",
+        "none": "没有符合的行。查询已执行；请检查用来比较的值。",
+        "failed": "{name} 未能完成：{error}",
+    },
+}
+
+
+class SQLTool(BaseTool):
+    """The tool `run_sql`. It sees what its connection sees: agents that are kept apart need connections of their own.
+
+    The artifact is a list with one JSON-safe record per row.
+
+    Attributes:
+        database: What is asked.
+        language: Language of the description and of the replies.
+        max_chars: Longest reply, about.
+        safety: How the rows are shown to the model; the artifact has them as they are.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    name: str = "run_sql"
+    description: str = ""
+    database: ReadOnlyDatabase = Field(repr=False, exclude=True)
+    language: Language = "en"
+    max_chars: int = Field(default=6_000, ge=200)
+    safety: PassageSafety = PassageSafety()
+    response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
+    handle_tool_error: Any = True
+    handle_validation_error: Any = True
+
+    @model_validator(mode="after")
+    def _describe_itself(self) -> SQLTool:
+        words = _WORDS[self.language]
+        if not self.description:
+            self.description = words["description"].format(
+                dialect=self.database.dialect, rows=self.database.max_rows, schema=self.database.schema()
+            )
+        if self.args_schema is None:
+            sql = (str, Field(description=words["sql"]))
+            self.args_schema = create_model("RunSQL", __base__=ToolArguments, sql=sql)
+        if self.handle_validation_error is True:
+            self.handle_validation_error = partial(complaint, language=self.language)
+        self.metadata = {**(self.metadata or {}), "agentrag": "search"}
+        return self
+
+    def _run(self, sql: str) -> tuple[str, list[dict[str, Any]]]:
+        try:
+            found = self.database.run(sql)
+        except AgentRagError as error:
+            raise ToolException(
+                _WORDS[self.language]["failed"].format(name=self.name, error=error)
+            ) from error
+        except Exception as error:
+            logger.exception("the tool %s failed", self.name)
+            failure = _WORDS[self.language]["failed"].format(name=self.name, error=type(error).__name__)
+            raise ToolException(failure) from error
+        return self._reply(found)
+
+    async def _arun(self, sql: str) -> tuple[str, list[dict[str, Any]]]:
+        return await asyncio.to_thread(self._run, sql)
+
+    def _reply(self, found: Rows) -> tuple[str, list[dict[str, Any]]]:
+        words = _WORDS[self.language]
+        records = [
+            {name: _short(value) for name, value in zip(found.columns, row, strict=True)}
+            for row in found.rows
+        ]
+        if not records:
+            return words["none"], []
+        lines: list[str] = []
+        room, more = self.max_chars, found.more
+        for record in records:
+            line = json.dumps(record, ensure_ascii=False)
+            room -= len(line)
+            if lines and room < 0:
+                more = True
+                break
+            lines.append(line)
+        head = words["rows"].format(n=len(lines)) + (words["more"] if more else "") + ":"
+        shown = self.safety.fence(self.language).around("\n".join(lines), {"type": "row"}, block=True)
+        return f"{head}\n{shown}", records
+
+
+def _short(value: Any) -> Any:
+    safe = json_safe(value)
+    return f"{safe[:_CELL]}…" if isinstance(safe, str) and len(safe) > _CELL else safe

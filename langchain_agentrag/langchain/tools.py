@@ -1,0 +1,347 @@
+"""LangChain tools for agents: `search` finds passages, `read` opens one. They never raise into the agent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, BaseToolkit, ToolException
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+
+from langchain_agentrag.agent.prompt_injection import PassageSafety
+from langchain_agentrag.agent.tool_arguments import Language, complaint, read_arguments, search_arguments
+from langchain_agentrag.agent.tool_replies import Replies, hit_record, passage_record
+from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
+from langchain_agentrag.filters import keys, match, parse
+from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.langchain.identity import WhenMissing, caller, check_identity
+from langchain_agentrag.langchain.search_types import SearchType, engine_options
+from langchain_agentrag.metadata import shown
+from langchain_agentrag.search.options import SearchOptions
+from langchain_agentrag.store.partition_cache import filterable
+from langchain_agentrag.types import Hit, Hits, Passage
+
+logger = logging.getLogger(__name__)
+
+_LEAST_LIKENESS = 0.05  # calibrated cosine below which a passage without a matching word answers nothing
+
+_DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
+    "en": {
+        "search": "Search {about} by meaning and by exact words (codes, names, error messages), in English and "
+        "Chinese. Use it whenever the answer may stand there, before you answer from memory. It returns short snippets "
+        "with doc_id and chunk_id; open the promising ones with {read}. Expect to search several times: one search per "
+        "fact, then again with what you learnt, with other words or in the other language.",
+        "read": "Read a passage of {about} in full, by the doc_id and chunk_id of a {search} hit, with neighbouring "
+        "chunks on request. Use it before you quote or rely on a snippet.",
+        "about": "the documents available to you",
+    },
+    "zh": {
+        "search": "检索{about}，既按意思也按确切的词（代码、名称、报错信息），中英文都可以。"
+        "只要答案可能在其中，就先检索，不要凭记忆回答。返回带 doc_id 和 chunk_id 的短摘录；有希望的再用 {read} 打开。"
+        "通常需要检索多次：一个事实检索一次，再用新得到的信息、换一种说法或另一种语言继续检索。",
+        "read": "按 {search} 结果中的 doc_id 和 chunk_id 阅读{about}中的完整段落，可同时读取前后相邻的段落。"
+        "引用或依据摘录之前请先阅读。",
+        "about": "你可以查阅的资料",
+    },
+}
+
+
+class _StoreTool(BaseTool):
+    """What both tools share: the store, on whose behalf, and how faults become messages.
+
+    Attributes:
+        indexer: The store.
+        agent_id: On whose behalf.
+        agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
+        when_missing: What a run that names no agent does: "error", or "shared" documents only.
+        filter: Filter that every call obeys.
+        language: Language of the description and of the replies, "en" or "zh".
+        about: What is searched, as a noun: "the product manuals".
+        max_chars: Longest reply, about.
+        safety: How passages are shown to the model; `PassageSafety.off()` shows them as they are stored. The artifact
+            has them so in any case.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    indexer: DualIndexer = Field(repr=False, exclude=True)
+    agent_id: str | None = None
+    agent_id_key: str | None = None
+    when_missing: WhenMissing = "error"
+    filter: Any = None
+    language: Language = "en"
+    about: str = ""
+    max_chars: int = Field(default=6_000, ge=200)
+    safety: PassageSafety = PassageSafety()
+    response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
+    handle_tool_error: Any = True
+    handle_validation_error: Any = True
+
+    _bound: Any = PrivateAttr(default=None)
+    _replies: Replies = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _bind(self) -> _StoreTool:
+        check_identity(self.agent_id, self.agent_id_key)
+        self._bound = parse(self.filter)
+        if self.handle_validation_error is True:
+            self.handle_validation_error = partial(complaint, language=self.language)
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"The tool {self.name!r} holds an open store and cannot be pickled: pass the store's path and open it "
+            "again there. A deep copy shares the store and works."
+        )
+
+    def _caller(self, config: RunnableConfig | None) -> str | None:
+        return caller(self.agent_id, self.agent_id_key, self.when_missing, config)
+
+    @contextmanager
+    def _as_messages(self) -> Iterator[None]:
+        """Every fault as a message: one the model can act on where it can, and never the text of somebody's data."""
+        try:
+            yield
+        except (EmbeddingError, RetrievalError, StoreError) as error:
+            logger.exception("the tool %s failed", self.name)
+            raise ToolException(self._replies.broken(self.name, error)) from error
+        except UsageError as error:
+            raise ToolException(self._replies.failed(self.name, error)) from error
+        except Exception as error:
+            logger.exception("the tool %s failed", self.name)
+            raise ToolException(self._replies.broken(self.name, error)) from error
+
+    def _describe(self, kind: str, **names: str) -> str:
+        words = _DESCRIPTIONS[self.language]
+        return words[kind].format(about=self.about or words["about"], **names)
+
+
+class SearchTool(_StoreTool):
+    """The tool `search`: coordinates and snippets of the passages that answer a question.
+
+    The agent is bound at construction or comes from the run; it is no argument, so a model cannot name one. The
+    artifact is a list of JSON-safe records, one per hit, with the full text and metadata.
+
+    Attributes:
+        k: Passages when the model does not say.
+        search_type: "hybrid", "vector", "keyword" or "mmr".
+        options: Further search options: weights, fusion, fetch_k, max_per_document, reranker, collapse, neighbours … A
+            list under `history` is read at every call: append the turns of the conversation to it.
+        snippet_chars: Length of a snippet, about.
+        read_name: Name of the reading tool that the replies point to.
+    """
+
+    name: str = "search"
+    description: str = ""
+    k: int = Field(default=5, ge=1, le=50)
+    search_type: SearchType = "hybrid"
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    snippet_chars: int = Field(default=240, ge=20)
+    read_name: str = "read"
+
+    @model_validator(mode="after")
+    def _describe_itself(self) -> SearchTool:
+        self._replies = Replies(self.language, self.about, self.read_name, self.safety)
+        self.description = self.description or self._describe("search", read=self.read_name)
+        self.args_schema = self.args_schema or search_arguments(self.language, self.k)
+        self._options({})
+        return self
+
+    def _run(
+        self,
+        query: str,
+        k: int | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002  (LangChain's name)
+        after: str = "",
+        before: str = "",
+        *,
+        config: RunnableConfig,
+    ) -> tuple[str, list[dict[str, Any]]]:
+        with self._as_messages():
+            asked = _asked(filter, after, before)
+            agent, options = self._caller(config), self._options(asked)
+            return self._reply(
+                self.indexer.search(query, k or self.k, agent_id=agent, **options), query, asked
+            )
+
+    async def _arun(
+        self,
+        query: str,
+        k: int | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002  (LangChain's name)
+        after: str = "",
+        before: str = "",
+        *,
+        config: RunnableConfig,
+    ) -> tuple[str, list[dict[str, Any]]]:
+        with self._as_messages():
+            asked = _asked(filter, after, before)
+            agent, options = self._caller(config), self._options(asked)
+            hits = await self.indexer.asearch(query, k or self.k, agent_id=agent, **options)
+            return self._reply(hits, query, asked)
+
+    def _options(self, asked: Mapping[str, Any]) -> SearchOptions:
+        where = asked.get("filter")
+        if "agent_id" in keys(parse(where)):  # it can only narrow; who tries is worth knowing
+            logger.warning("a model's filter for %s names an agent: %s", self.name, shown(where))
+        defaults = {"search_type": self.search_type, **self.options}
+        return engine_options(self._bound, defaults, asked)
+
+    def _reply(self, hits: Hits, query: str, asked: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+        if not hits and not any(char.isalnum() for char in query):
+            return self._replies.blank(), []
+        told = [hit for hit in hits if _has_evidence(hit)]
+        hits = Hits(told, query=hits.query, mode=hits.mode, degraded=hits.degraded)
+        bounds = {name: asked[name] for name in ("after", "before") if name in asked}
+        condition = {**asked.get("filter", {}), **bounds}
+        text = self._replies.found(
+            hits, snippet_size=self.snippet_chars, most=self.max_chars, condition=condition
+        )
+        return text, [hit_record(hit) for hit in hits]
+
+
+class ReadTool(_StoreTool):
+    """The tool `read`: a chunk in full, with its neighbours on request, in bounded characters.
+
+    The artifact is a list with one JSON-safe record.
+
+    Attributes:
+        search_name: Name of the search tool that the description points to.
+    """
+
+    name: str = "read"
+    description: str = ""
+    search_name: str = "search"
+
+    @model_validator(mode="after")
+    def _describe_itself(self) -> ReadTool:
+        self._replies = Replies(self.language, self.about, self.name, self.safety)
+        self.description = self.description or self._describe("read", search=self.search_name)
+        self.args_schema = self.args_schema or read_arguments(self.language)
+        return self
+
+    def _run(
+        self,
+        doc_id: str,
+        chunk_id: int = 0,
+        before: int = 0,
+        after: int = 0,
+        offset: int = 0,
+        *,
+        config: RunnableConfig,
+    ) -> tuple[str, list[dict[str, Any]]]:
+        with self._as_messages():
+            agent = self._caller(config)
+            passage = self.indexer.read(doc_id, chunk_id, before=before, after=after, agent_id=agent)
+            return self._reply(passage, offset)
+
+    async def _arun(
+        self,
+        doc_id: str,
+        chunk_id: int = 0,
+        before: int = 0,
+        after: int = 0,
+        offset: int = 0,
+        *,
+        config: RunnableConfig,
+    ) -> tuple[str, list[dict[str, Any]]]:
+        with self._as_messages():
+            agent = self._caller(config)
+            passage = await self.indexer.aread(doc_id, chunk_id, before=before, after=after, agent_id=agent)
+            return self._reply(passage, offset)
+
+    def _reply(self, passage: Passage, offset: int) -> tuple[str, list[dict[str, Any]]]:
+        seen = {**passage.locator, **filterable(passage.agent_id, passage.doc_id, passage.metadata, "{}")}
+        if not match(self._bound, seen):
+            raise UsageError(
+                f"There is no document {passage.doc_id!r} to read here: take doc_id and chunk_id from a search hit."
+            )
+        text = self._replies.passage(passage, offset=offset, most=self.max_chars)
+        return text, [passage_record(passage)]
+
+
+class AgentRAGToolkit(BaseToolkit):
+    """`search` and `read` over one store, named so that several toolkits live in one agent.
+
+    One toolkit per clearly different source ("docs", "tickets", "memory"); sources that are alike belong in one, which
+    finds the right passages by itself.
+
+    Attributes:
+        indexer: The store.
+        prefix: Put before the names: "docs" makes `docs_search` and `docs_read`.
+        about: What is searched, as a noun: "the product manuals".
+        agent_id: On whose behalf.
+        agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
+        when_missing: What a run that names no agent does: "error", or "shared" documents only.
+        filter: Filter that every call obeys.
+        language: Language of descriptions and replies, "en" or "zh".
+        safety: How passages are shown to the model.
+        search_settings: Further settings of `SearchTool`: k, search_type, options, snippet_chars, max_chars.
+        read_settings: Further settings of `ReadTool`: max_chars.
+        searchers: The user's own tools that search elsewhere (`web_search`, `SQLTool`); handed out beside ours and
+            marked like them, so that what counts and checks retrieval covers them too.
+        readers: The user's own tools that open what was found (`read_url`).
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    indexer: DualIndexer = Field(repr=False, exclude=True)
+    prefix: str = ""
+    about: str = ""
+    agent_id: str | None = None
+    agent_id_key: str | None = None
+    when_missing: WhenMissing = "error"
+    filter: Any = None
+    language: Language = "en"
+    safety: PassageSafety = PassageSafety()
+    search_settings: dict[str, Any] = Field(default_factory=dict)
+    read_settings: dict[str, Any] = Field(default_factory=dict)
+    searchers: Sequence[BaseTool] = ()
+    readers: Sequence[BaseTool] = ()
+
+    def get_tools(self) -> list[BaseTool]:
+        """The tools: those that search, then those that read."""
+        search_name, read_name = (
+            f"{self.prefix}_{name}" if self.prefix else name for name in ("search", "read")
+        )
+        shared: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in (
+                "indexer",
+                "about",
+                "agent_id",
+                "agent_id_key",
+                "when_missing",
+                "filter",
+                "language",
+                "safety",
+            )
+        }
+        search = SearchTool(name=search_name, read_name=read_name, **{**shared, **self.search_settings})
+        read = ReadTool(name=read_name, search_name=search_name, **{**shared, **self.read_settings})
+        return [
+            *(mark_retrieval(tool, "search") for tool in (search, *self.searchers)),
+            *(mark_retrieval(tool, "read") for tool in (read, *self.readers)),
+        ]
+
+
+def _asked(where: dict[str, Any] | None, after: str, before: str) -> dict[str, Any]:
+    """What narrows a call, under the names of the engine's options; nothing for what was left out."""
+    given = {"filter": where, "after": after, "before": before}
+    return {name: value for name, value in given.items() if value}
+
+
+def _has_evidence(hit: Hit) -> bool:
+    """Whether a hit says anything, or only fills up to k."""
+    vector, keyword = hit.explanation.vector, hit.explanation.keyword
+    return keyword is not None or (vector is not None and vector.score >= _LEAST_LIKENESS)
+
+
+def mark_retrieval(tool: BaseTool, kind: Literal["search", "read"]) -> BaseTool:
+    """The tool, marked as one that searches or reads; budgets and safety go by the mark, not by the name."""
+    tool.metadata = {**(tool.metadata or {}), "agentrag": kind}
+    return tool

@@ -1,0 +1,89 @@
+"""LangChain's structured queries, as `SelfQueryRetriever` has a model write them, in our filter language."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.structured_query import (
+    Comparator,
+    Comparison,
+    Operation,
+    Operator,
+    StructuredQuery,
+    Visitor,
+)
+
+from langchain_agentrag.errors import FilterError
+
+_COMPARATORS: Mapping[str, str] = {
+    Comparator.EQ: "$eq",
+    Comparator.NE: "$ne",
+    Comparator.GT: "$gt",
+    Comparator.GTE: "$gte",
+    Comparator.LT: "$lt",
+    Comparator.LTE: "$lte",
+    Comparator.CONTAIN: "$contains",
+    Comparator.IN: "$in",
+    Comparator.NIN: "$nin",
+}
+_WILDCARDS = frozenset("%_*?")
+
+
+class HybridTranslator(Visitor):
+    """Pass it as `structured_query_translator`: every operator LangChain knows, nested as it likes, none dropped.
+
+    `like` is translated where it means "contains" ("%pump%", or no wildcard); other patterns are an error. Dates come
+    out as dates, so they are ordered as such.
+    """
+
+    allowed_comparators = (*(Comparator(name) for name in _COMPARATORS), Comparator.LIKE)
+    allowed_operators = tuple(Operator)
+
+    def visit_operation(self, operation: Operation) -> dict[str, Any]:
+        """`and`, `or`, `not` of parts."""
+        self._validate_func(operation.operator)
+        parts = [part.accept(self) for part in operation.arguments]
+        if operation.operator == Operator.NOT:
+            if len(parts) != 1:
+                raise FilterError(
+                    f"`not` takes one part, got {len(parts)}: join them with `and` or `or` first."
+                )
+            return {"$not": parts[0]}
+        return {f"${operation.operator.value}": parts}
+
+    def visit_comparison(self, comparison: Comparison) -> dict[str, Any]:
+        """One comparison on one key."""
+        self._validate_func(comparison.comparator)
+        value = _value(comparison.value)
+        if comparison.comparator == Comparator.LIKE:
+            return {comparison.attribute: {"$contains": _contained(value)}}
+        if comparison.comparator in {Comparator.IN, Comparator.NIN} and not isinstance(value, list | tuple):
+            value = [value]
+        return {comparison.attribute: {_COMPARATORS[comparison.comparator]: value}}
+
+    def visit_structured_query(self, structured_query: StructuredQuery) -> tuple[str, dict[str, Any]]:
+        """The query text, and the search options that hold the filter."""
+        if structured_query.filter is None:
+            return structured_query.query, {}
+        return structured_query.query, {"filter": structured_query.filter.accept(self)}
+
+
+def _contained(pattern: object) -> str:
+    text = pattern.strip("%") if isinstance(pattern, str) else ""
+    if not isinstance(pattern, str) or not text or _WILDCARDS & set(text):
+        raise FilterError(f"`like {pattern!r}` cannot be answered: use `contain` with the text itself.")
+    return text
+
+
+def _value(value: Any) -> Any:
+    """A value as stored metadata has it; LangChain's query parser writes dates as {"date": …, "type": …}."""
+    if isinstance(value, Mapping) and value.get("type") in {"date", "datetime"}:
+        kind = dt.date if value["type"] == "date" else dt.datetime
+        text = value.get(value["type"])
+        try:
+            return kind.fromisoformat(str(text))
+        except ValueError as error:
+            raise FilterError(f"{text!r} is no {value['type']}: write it as 2026-03-31.") from error
+    return [_value(item) for item in value] if isinstance(value, list | tuple) else value

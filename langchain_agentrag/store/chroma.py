@@ -1,0 +1,288 @@
+"""Chroma's folder: who may have it open when, and which rows an open client can see.
+
+Chroma is safe with one process at a time. Two that write in turn overwrite each other's HNSW files (of 6,500 vectors
+written in turn, 2,500 could not be found again), and even a reader writes: the first use of a collection by a client
+brings its index up to date and stores it. So a client is opened, and uses a collection for the first time, under the
+store's write lock only; and a writer opens a new one when somebody else has written since.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import shutil
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from langchain_agentrag.errors import StoreError
+from langchain_agentrag.store import chroma_files
+from langchain_agentrag.store.catalog import Catalog
+from langchain_agentrag.store.lock import WriteLock
+from langchain_agentrag.store.native import translated
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+
+logger = logging.getLogger(__name__)
+
+READER_PATIENCE = 1.0
+"""Seconds a search waits for a writer before it scores exactly instead."""
+
+_handles = itertools.count()
+
+
+@dataclass(slots=True)
+class Opened:
+    """A collection in use.
+
+    Attributes:
+        collection: The collection.
+        horizon: Last row its client can see for certain: rows are handed over in order, and what others have handed
+            over since it was opened stays hidden from it.
+    """
+
+    collection: Collection
+    horizon: int
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """An open client and what is known of it.
+
+    Attributes:
+        client: The client.
+        file: Device and inode of Chroma's database: another one has taken its place when they differ.
+        token: Put into the catalog by the last write through this client.
+        fresh_for: The token that was in the catalog when the client was opened.
+        collections: Collections it has used, by name.
+        users: Calls that are under way.
+        retired: To be closed by the last user.
+    """
+
+    client: ClientAPI
+    file: tuple[int, int] | None
+    token: int
+    fresh_for: int
+    collections: dict[str, Opened] = field(default_factory=dict)
+    users: int = 0
+    retired: bool = False
+
+    def close(self) -> None:
+        """Release files and memory."""
+        with suppress(Exception):  # nothing is buffered in it; a broken one has nothing left to lose
+            self.client.close()  # type: ignore[attr-defined]
+
+
+class ChromaFolder:
+    """Chroma's folder of a store.
+
+    Args:
+        folder: Where Chroma persists; made when absent.
+        catalog: The store's catalog, which knows who wrote last.
+        lock: The store's write lock.
+    """
+
+    def __init__(self, folder: Path, catalog: Catalog, lock: WriteLock) -> None:
+        self._folder, self._catalog, self._lock = folder, catalog, lock
+        self._guard = threading.Lock()
+        self._session: Session | None = None
+
+    @staticmethod
+    def load() -> None:
+        """Import the library, which takes a second that nobody should hold the write lock for."""
+        import chromadb  # noqa: F401
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A client that has seen every write so far; the caller holds the write lock."""
+        self.freshen()
+        session = self._current() or self._open()
+        # a new one every time: a client that was opened after an earlier write of this one must notice this write
+        session.token = secrets.randbits(53) | 1
+        self._catalog.set_counter("chroma", session.token)
+        try:
+            with self._used(session):
+                yield session
+        except BaseException:
+            self.close()  # after an error such as a full disk, the next call to the same client may never return
+            raise
+
+    def freshen(self) -> None:
+        """Let go of a client that cannot see what others have written since; the caller holds the write lock."""
+        session = self._current()
+        if session is not None and self._catalog.counter("chroma") not in {session.token, session.fresh_for}:
+            self.close()
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Session]:
+        """A client that may use the collection; opened, and shown the collection, when it was not before.
+
+        Raises:
+            StoreLockedError: that would take the write lock, and a writer has it.
+        """
+        session = self._current()
+        if session is None or name not in session.collections:
+            with self._lock.held(patience=READER_PATIENCE):
+                session = self._current() or self._open()
+                with self._used(session):
+                    self.use(session, name)
+        with self._used(session):
+            yield session
+
+    def drop(self, name: str) -> None:
+        """Delete a collection; absent ones are ignored. The caller holds the write lock."""
+        from chromadb.errors import NotFoundError
+
+        with translated("Chroma", f"drop the collection {name}"), self.writing() as session:
+            session.collections.pop(name, None)
+            with suppress(NotFoundError, ValueError):
+                session.client.delete_collection(name)
+
+    def names(self) -> set[str]:
+        """Names of all collections; the caller holds the write lock."""
+        with translated("Chroma", "list collections"):
+            session = self._current() or self._open()
+            with self._used(session):
+                return {found.name for found in session.client.list_collections(limit=1_000_000)}
+
+    def use(self, session: Session, name: str) -> Collection:
+        """The collection within a session; the caller holds the write lock when it is the first time."""
+        opened = session.collections.get(name)
+        if opened is None:
+            horizon = self._catalog.indexed(name)
+            opened = Opened(session.client.get_collection(name, embedding_function=None), horizon)
+            opened.collection.count()  # lets Chroma bring the collection up to date while nobody writes
+            self.scrub()  # which makes it store a small index anew
+            session.collections[name] = opened
+        return opened.collection
+
+    def knows(self, name: str) -> bool:
+        """Whether the open client has used the collection."""
+        session = self._current()
+        return session is not None and name in session.collections
+
+    def see(self, name: str, last: int) -> None:
+        """Note that this client has written everything the collection holds up to a row."""
+        with self._guard:
+            opened = None if self._session is None else self._session.collections.get(name)
+            if opened is not None:
+                opened.horizon = max(opened.horizon, last)
+
+    def horizon(self, name: str) -> int | None:
+        """Last row that the open client can see for certain; None when it has not used the collection yet."""
+        session = self._current()
+        opened = None if session is None else session.collections.get(name)
+        return None if opened is None else opened.horizon
+
+    def close(self) -> None:
+        """Let go of the client; calls that are under way finish first. The next use opens one that sees everything."""
+        with self._guard:
+            session, self._session = self._session, None
+            if session is None:
+                return
+            session.retired = True
+            idle = not session.users
+        if idle:
+            session.close()
+
+    def reset(self) -> None:
+        """Delete everything Chroma holds, readable or not; the caller holds the write lock.
+
+        Raises:
+            StoreError: the files cannot be deleted.
+        """
+        self.close()
+        try:
+            if self._folder.exists():
+                shutil.rmtree(self._folder)
+        except OSError as error:
+            raise StoreError(
+                f"Cannot delete {self._folder} to rebuild it: {error}. Check its permissions, then run repair()."
+            ) from error
+
+    def sweep(self) -> None:
+        """Delete what dropped collections leave behind; the caller holds the write lock.
+
+        The client is closed first: two SQLite libraries in one process do not see each other's file locks, and only
+        the holder of the write lock ever writes.
+
+        Raises:
+            StoreError: the database is in use or unreadable.
+        """
+        self.close()
+        chroma_files.sweep(self._folder)
+
+    def scrub(self) -> None:
+        """Take what Chroma copied from memory out of its files; the caller holds the write lock.
+
+        Raises:
+            StoreError: a file cannot be written.
+        """
+        chroma_files.scrub(self._folder)
+
+    def damaged(self, names: Iterable[str], *, after_kill: bool = False) -> set[str]:
+        """Those of the collections whose files show that they are lost; the caller holds the write lock.
+
+        Looks at files only, without loading Chroma.
+
+        Raises:
+            StoreError: the database as a whole is lost.
+        """
+        return chroma_files.damaged(self._folder, set(names), after_kill=after_kill)
+
+    def exists(self) -> bool:
+        """Whether anything was ever stored."""
+        return (self._folder / chroma_files.DATABASE).exists()
+
+    # -- the client -----------------------------------------------------------------------------------------------
+
+    def _current(self) -> Session | None:
+        """The open client, unless the files it has open are no longer those in the folder."""
+        with self._guard:
+            session = self._session
+        if session is not None and session.file != self._file():
+            self.close()
+            return None
+        return session
+
+    def _open(self) -> Session:
+        import chromadb
+        from chromadb.config import Settings
+
+        # Chroma shares one engine per path string within a process, stale caches included. A spelling of the path
+        # that nobody else uses gives this handle an engine of its own, which reopening really replaces.
+        private_path = f"{self._folder}{'/.' * (next(_handles) % 200 + 1)}"
+        with translated("Chroma", f"open {self._folder}"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            fresh_for = self._catalog.counter("chroma")
+            client = chromadb.PersistentClient(private_path, settings=Settings(anonymized_telemetry=False))
+        session = Session(client, self._file(), secrets.randbits(53) | 1, fresh_for)
+        with self._guard:
+            self._session = session
+        return session
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            found = (self._folder / chroma_files.DATABASE).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    @contextmanager
+    def _used(self, session: Session) -> Iterator[None]:
+        with self._guard:
+            session.users += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                session.users -= 1
+                last = session.retired and not session.users
+            if last:
+                session.close()

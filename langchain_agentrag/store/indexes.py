@@ -1,0 +1,351 @@
+"""Both legs of every partition: opened when needed, healed when damaged, built anew under a fresh name.
+
+An index is never rebuilt in place. The new one gets a name of its own, one catalog transaction puts it in the place of
+the old one, and the old one is dropped afterwards; the journal knows at every moment which of the two is to be deleted.
+So a kill costs at most the new one, and other processes go over to it at their next search.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from langchain_agentrag.errors import StoreError, StoreLockedError
+from langchain_agentrag.store.catalog import Catalog, PartitionRow
+from langchain_agentrag.store.chroma import READER_PATIENCE, ChromaFolder
+from langchain_agentrag.store.failpoints import reach
+from langchain_agentrag.store.keyword_index import TantivyKeywords
+from langchain_agentrag.store.lock import WriteLock
+from langchain_agentrag.store.partition_cache import PartitionCache
+from langchain_agentrag.store.protocols import Rows
+from langchain_agentrag.store.rebuild import fill_keywords, fill_vectors
+from langchain_agentrag.store.vector_index import ChromaVectors
+
+logger = logging.getLogger(__name__)
+
+_OPEN_PARTITIONS = 256
+_UNSEEN_LIMIT = 4_000
+_NAME = re.compile(r"(shared|agent)-[0-9a-f]{32}")
+_Handle = TypeVar("_Handle")
+
+
+class Legs:
+    """Open handles on both legs. Thread-safe.
+
+    The write lock is always taken before `_guard`, never while it is held.
+
+    Args:
+        folder: The store's folder.
+        catalog: Its catalog.
+        lock: Its write lock.
+    """
+
+    def __init__(self, folder: Path, catalog: Catalog, lock: WriteLock) -> None:
+        self._folder, self._catalog, self._lock = folder, catalog, lock
+        self.chroma = ChromaFolder(folder / "chroma", catalog, lock)
+        self._guard = threading.RLock()
+        self._keywords: OrderedDict[int, tuple[str, int, TantivyKeywords]] = OrderedDict()
+        self._caches: OrderedDict[int, PartitionCache] = OrderedDict()
+
+    def close(self) -> None:
+        """Release every file."""
+        self.chroma.close()
+        with self._guard:
+            self._keywords.clear()
+            self._caches.clear()
+
+    def heal(self, *, after_kill: bool) -> None:
+        """Build anew what the files show to be lost; the caller holds the write lock."""
+        for partition in self._catalog.partitions():
+            if partition.chunks and not (self.keyword_folder(partition.name) / "meta.json").exists():
+                logger.warning("rebuilding the keyword index %s from the catalog", partition.name)
+                self.rebuild_keywords(partition)
+        held = {
+            found.collection: found for found in self._catalog.partitions() if found.collection is not None
+        }
+        if not held:
+            return
+        try:
+            damaged = self.chroma.damaged(held, after_kill=after_kill)
+        except StoreError as error:
+            logger.warning("rebuilding all of Chroma from the catalog: %s", error)
+            self.reset_chroma()
+            return
+        for name in sorted(damaged):
+            logger.warning("rebuilding the collection %s from the catalog: its files are torn or gone", name)
+            self.rebuild_vectors(self._catalog.partition(held[name].owner) or held[name])
+
+    def forget(self, partition: PartitionRow) -> None:
+        """Let go of the handles on a partition that is dropped."""
+        with self._guard:
+            self._keywords.pop(partition.id, None)
+            self._caches.pop(partition.id, None)
+
+    # -- handles --------------------------------------------------------------------------------------------------
+
+    def keywords(self, partition: PartitionRow) -> TantivyKeywords:
+        """The keyword leg of a partition, as new as `partition`; built anew when it is damaged."""
+        with self._guard:
+            name, generation, leg = self._keywords.get(partition.id, ("", -1, None))
+            if leg is not None and name == partition.name:
+                if generation == partition.generation or self._refreshed(leg):
+                    _remember(self._keywords, partition.id, (name, partition.generation, leg))
+                    return leg
+                self._keywords.pop(partition.id, None)
+        return self._open_keywords(partition)
+
+    def vectors(self, partition: PartitionRow) -> ChromaVectors:
+        """The Chroma collection of a partition; built anew when it turns out damaged at its first use.
+
+        Raises:
+            StoreLockedError: that would take the write lock, and a writer has it.
+            StoreError: Chroma does not hold the partition.
+        """
+        if partition.collection is not None and self.chroma.knows(partition.collection):
+            return self.raw_vectors(partition)
+        with self._lock.held(patience=READER_PATIENCE):
+            current = self._catalog.partition(partition.owner)
+            if current is None or current.collection is None:
+                raise StoreError("Chroma does not hold this partition any more: search again.")
+            if not self._sound_vectors(current):
+                logger.warning("rebuilding the collection %s from the catalog", current.collection)
+                current = self.rebuild_vectors(current)
+            return self.raw_vectors(current)
+
+    def raw_keywords(self, partition: PartitionRow) -> TantivyKeywords:
+        """The keyword index as it is on disk, healed by nobody.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        return TantivyKeywords(self.keyword_folder(partition.name), create=False)
+
+    def raw_vectors(self, partition: PartitionRow) -> ChromaVectors:
+        """The collection as it is, healed by nobody."""
+        if partition.collection is None:
+            raise StoreError("Chroma does not hold this partition.")
+        return ChromaVectors(self.chroma, partition.collection, partition.owner)
+
+    def cache(self, partition: PartitionRow) -> PartitionCache:
+        """What is kept in memory of a partition."""
+        with self._guard:
+            cache = self._caches.get(partition.id) or PartitionCache(self._catalog, partition)
+            _remember(self._caches, partition.id, cache)
+            return cache
+
+    def horizon(self, partition: PartitionRow, rows: Rows) -> int:
+        """Last row that Chroma can be asked for; those after it wait, or were handed over by another process.
+
+        Chroma's client is opened anew when it does not see many of the rows that were handed over.
+
+        Args:
+            partition: The partition as the search sees it.
+            rows: Its live rows, ascending.
+        """
+        seen = self.chroma.horizon(partition.collection or "")
+        if seen is not None and _between(rows, seen, partition.indexed) > _UNSEEN_LIMIT:
+            self.chroma.close()
+            self.vectors(partition)
+            seen = self.chroma.horizon(partition.collection or "")
+        return partition.indexed if seen is None else seen
+
+    def keyword_folder(self, name: str) -> Path:
+        """Where the keyword leg of that name lives."""
+        return self._folder / "keyword" / name
+
+    # -- building; the caller holds the write lock ----------------------------------------------------------------
+
+    def rebuild_keywords(self, partition: PartitionRow) -> PartitionRow:
+        """Make a partition's keyword leg anew from the catalog; the partition with its new name."""
+        name = fresh_name(partition.owner)
+        entry = self._catalog.announce(partition.id, "dropping", {"keyword": name})
+        leg = TantivyKeywords(self.keyword_folder(name))
+        fill_keywords(self._catalog, partition.id, leg)
+        reach("rebuild-filled")
+        current = self._swap(partition, entry, "name", name, {"keyword": partition.name})
+        with self._guard:
+            _remember(self._keywords, partition.id, (name, current.generation, leg))
+        self._finish(entry, {"keyword": partition.name})
+        return current
+
+    def rebuild_vectors(self, partition: PartitionRow) -> PartitionRow:
+        """Make a partition's collection anew, or its first one; the partition with its new collection.
+
+        It gets the rows that were handed over to the old one; a first one gets none.
+        When Chroma's folder is unreadable as a whole, everything in it is built anew.
+        """
+        try:
+            return self._build_vectors(partition)
+        except StoreError as error:
+            logger.warning("rebuilding all of Chroma from the catalog: %s", error)
+            self.reset_chroma()
+            current = self._catalog.partition(partition.owner) or partition
+            return current if current.in_chroma else self._build_vectors(current)
+
+    def reset_chroma(self) -> None:
+        """Delete Chroma's folder and build every collection anew.
+
+        Until a partition has its collection again, its vectors are scored exactly: a kill on the way costs time, not
+        results.
+        """
+        held = [partition for partition in self._catalog.partitions() if partition.in_chroma]
+        with self._catalog.transaction() as connection:
+            connection.executemany(
+                "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, 'dropping', 0, -1, ?)",
+                [(partition.id, json.dumps({"collection": partition.collection})) for partition in held],
+            )
+            connection.execute("UPDATE partitions SET collection = NULL, generation = generation + 1")
+        reach("chroma-given-up")
+        self.chroma.reset()
+        gone = [
+            entry.id
+            for entry in self._catalog.journal()
+            if entry.state == "dropping"
+            and isinstance(entry.payload, dict)
+            and not entry.payload.get("keyword")
+        ]
+        self._catalog.clear_journal(gone)  # collections that were to be dropped went with the folder
+        reach("chroma-reset")
+        for partition in held:
+            self._build_vectors(self._catalog.partition(partition.owner) or partition)
+
+    def drop(self, keyword: str | None = None, collection: str | None = None) -> None:
+        """Delete indexes that belong to no partition, with everything they leave behind.
+
+        Raises:
+            StoreError: something of them could not be deleted.
+        """
+        partitions = self._catalog.partitions()
+        if keyword is not None and keyword not in {partition.name for partition in partitions}:
+            TantivyKeywords.destroy(self.keyword_folder(keyword))
+        if collection is None or collection in {partition.collection for partition in partitions}:
+            return
+        if not self.chroma.exists():
+            return
+        try:
+            self.chroma.drop(collection)
+        except StoreLockedError:
+            raise
+        except StoreError as error:
+            logger.warning("rebuilding all of Chroma from the catalog: %s", error)
+            self.reset_chroma()
+            return
+        self.chroma.sweep()
+
+    def _build_vectors(self, partition: PartitionRow) -> PartitionRow:
+        name = fresh_name(partition.owner)
+        entry = self._catalog.announce(partition.id, "dropping", {"collection": name})
+        leg = ChromaVectors(self.chroma, name, partition.owner)
+        leg.create()
+        indexed = (self._catalog.partition(partition.owner) or partition).indexed
+        fill_vectors(self._catalog, partition.id, leg, indexed)
+        self.chroma.scrub()
+        reach("promotion-filled")
+        old = {"collection": partition.collection}
+        current = self._swap(partition, entry, "collection", name, old)
+        self.chroma.see(name, indexed)
+        self._finish(entry, old)
+        return current
+
+    def _swap(
+        self, partition: PartitionRow, entry: int, column: str, name: str, old: dict[str, str | None]
+    ) -> PartitionRow:
+        with self._catalog.transaction() as connection:
+            connection.execute(
+                f"UPDATE partitions SET {column} = ?, generation = generation + 1 WHERE id = ?",
+                (name, partition.id),
+            )
+            connection.execute("UPDATE journal SET dead = ? WHERE id = ?", (json.dumps(old), entry))
+        reach("rebuild-swapped")
+        current = self._catalog.partition(partition.owner)
+        if current is None:
+            raise StoreError(f"The partition of {partition.owner!r} vanished while it was rebuilt.")
+        return current
+
+    def _finish(self, entry: int, old: dict[str, str | None]) -> None:
+        """Drop what was replaced; when that fails, the journal still knows it."""
+        try:
+            self.drop(**old)
+        except StoreError as error:
+            logger.warning("an index that was replaced is deleted at the next write: %s", error)
+            return
+        self._catalog.clear_journal([entry])
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    def _open_keywords(self, partition: PartitionRow) -> TantivyKeywords:
+        leg = self._sound_keywords(partition)
+        if leg is None:
+            with self._lock.held():  # a writer may have been at work: look again before rebuilding
+                current = self._catalog.partition(partition.owner)
+                if current is None:
+                    raise StoreError("The partition was forgotten by another process: search again.")
+                leg = self._sound_keywords(current, create=not current.chunks)
+                if leg is None:
+                    current = self.rebuild_keywords(current)
+                    return self._keywords[current.id][2]
+                partition = current
+        with self._guard:
+            _remember(self._keywords, partition.id, (partition.name, partition.generation, leg))
+        return leg
+
+    def _sound_keywords(self, partition: PartitionRow, *, create: bool = False) -> TantivyKeywords | None:
+        try:
+            leg = TantivyKeywords(self.keyword_folder(partition.name), create=create)
+            if leg.count() >= partition.chunks and not leg.damaged_files():
+                return leg  # rows of a write that is under way may come on top
+            logger.warning("the keyword index %s has lost rows", partition.name)
+        except StoreError as error:
+            logger.info("%s", error)
+        return None
+
+    def _sound_vectors(self, partition: PartitionRow) -> bool:
+        leg = self.raw_vectors(partition)
+        try:
+            leg.probe()
+            return leg.count() >= partition.chunks - self._catalog.rows_after(partition)
+        except StoreLockedError:
+            raise
+        except StoreError as error:
+            logger.warning("%s", error)
+            return False
+
+    @staticmethod
+    def _refreshed(leg: TantivyKeywords) -> bool:
+        try:
+            leg.refresh()
+        except StoreError as error:
+            logger.info("opening the keyword index again: %s", error)
+            return False
+        return True
+
+
+def fresh_name(owner: str | None) -> str:
+    """A name for an index, never used before, that does not tell whose it is: it outlives a forgotten agent."""
+    return f"{'shared' if owner is None else 'agent'}-{secrets.token_hex(16)}"
+
+
+def is_index_name(name: str) -> bool:
+    """Whether `fresh_name` may have made it."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _between(rows: Rows, after: int, last: int) -> int:
+    """How many of the ascending rows come after one row, up to another."""
+    first, end = np.searchsorted(rows, [after, last], side="right")
+    return max(int(end - first), 0)
+
+
+def _remember(handles: OrderedDict[int, _Handle], key: int, handle: _Handle) -> None:
+    handles[key] = handle
+    handles.move_to_end(key)
+    while len(handles) > _OPEN_PARTITIONS:
+        handles.popitem(last=False)

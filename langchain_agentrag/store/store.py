@@ -1,0 +1,398 @@
+"""The store: one folder with a catalog and two legs, and the protocol that writes them as one.
+
+Write protocol: (1) announce the write in the journal and reserve row ids, (2) write the new rows to both legs,
+(3) one catalog transaction makes them live and the old ones dead: the commit point, (4) take dead rows out of the legs
+and clear the journal. Whatever is left in the journal when a store is opened or written is undone (before the commit
+point) or completed (after it): see `recovery`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from langchain_agentrag.errors import StoreClosedError, StoreError, StoreLockedError
+from langchain_agentrag.scope import Scope
+from langchain_agentrag.store.background_indexing import Handover
+from langchain_agentrag.store.catalog import Catalog, PartitionRow
+from langchain_agentrag.store.commit import Batch, Outcome, PreparedChunk, commit, pack_vector
+from langchain_agentrag.store.disk import bytes_of, prepare_folder
+from langchain_agentrag.store.expiry import Expiries, Living
+from langchain_agentrag.store.failpoints import reach
+from langchain_agentrag.store.indexes import Legs, fresh_name
+from langchain_agentrag.store.keyword_index import TantivyKeywords
+from langchain_agentrag.store.lock import WriteLock
+from langchain_agentrag.store.partition_cache import PartitionCache
+from langchain_agentrag.store.protocols import Rows, Vectors
+from langchain_agentrag.store.recovery import Recovery
+from langchain_agentrag.store.vector_index import ChromaVectors
+from langchain_agentrag.times import in_utc
+from langchain_agentrag.types import StoreStats
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ChromaPolicy = Literal["auto", "always"]
+"""Which partitions Chroma holds: those too large to be scored exactly, or every one from its first row."""
+
+_READERS = 8  # searches that may wait for both legs at once; further ones queue
+_OPENING_PATIENCE = 2.0  # seconds that opening waits for a writer: whoever writes recovers as well
+
+
+class Store:
+    """Catalog, legs and write protocol of one folder.
+
+    Args:
+        folder: The store's folder; made when absent.
+        exact_limit: Largest partition that is scored exactly.
+        chroma: Which partitions Chroma holds.
+        lock_timeout: Seconds to wait for another writer.
+        clock: What time it is; decides what has expired.
+
+    Raises:
+        NotAStoreError: the folder holds something else.
+        StoreMismatchError: a newer version wrote it.
+        StoreError: it cannot be opened.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        exact_limit: int,
+        chroma: ChromaPolicy,
+        lock_timeout: float,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        prepare_folder(folder)
+        self.folder, self.exact_limit, self._always = folder, exact_limit, chroma == "always"
+        self.catalog = Catalog(folder / "catalog.sqlite")
+        self.lock = WriteLock(folder, lock_timeout)
+        self.legs = Legs(folder, self.catalog, self.lock)
+        self.recovery = Recovery(self.catalog, self.legs)
+        self.expiry, self._clock = Expiries(self.catalog), clock or _utc_now
+        self.handover = Handover(
+            self.catalog,
+            self.legs,
+            self.lock,
+            self._recover_if_needed,
+            exact_limit=exact_limit,
+            always=self._always,
+        )
+        self._pid, self._closed = os.getpid(), False
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
+        self._readers = ThreadPoolExecutor(max_workers=_READERS, thread_name_prefix="agentrag-search")
+        try:
+            self._heal()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release every file; idempotent."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        self.handover.stop()
+        self._readers.shutdown()
+        self._pool.shutdown()
+        self.legs.close()
+        self.catalog.close()
+
+    def check_open(self) -> None:
+        """Refuse to work on a closed store, or on one that a fork has copied.
+
+        Raises:
+            StoreClosedError: it is closed, or this is a forked child.
+        """
+        if self._pid != os.getpid():
+            raise StoreClosedError(
+                f"The store {self.folder} was opened by process {self._pid} and used in its forked child "
+                f"{os.getpid()}: open it again in the child (database handles do not survive a fork)."
+            )
+        if self._closed:
+            raise StoreClosedError(f"The store {self.folder} is closed: open it again to use it.")
+
+    def now(self) -> datetime:
+        """The present, in UTC."""
+        return in_utc(self._clock())
+
+    def living(self, owner: str | None, *, quarantined: bool = True) -> Living | None:
+        """The owner's partition without what has expired, or what is quarantined; None while it has none."""
+        partition = self.catalog.partition(owner)
+        if partition is None:
+            return None
+        return self.expiry.living(partition, self.now(), quarantined=quarantined)
+
+    # -- handles --------------------------------------------------------------------------------------------------
+
+    def keywords(self, partition: PartitionRow) -> TantivyKeywords:
+        """See `Legs.keywords`."""
+        return self.legs.keywords(partition)
+
+    def vectors(self, partition: PartitionRow) -> ChromaVectors:
+        """See `Legs.vectors`."""
+        return self.legs.vectors(partition)
+
+    def cache(self, partition: PartitionRow) -> PartitionCache:
+        """See `Legs.cache`."""
+        return self.legs.cache(partition)
+
+    def horizon(self, partition: PartitionRow, rows: Rows) -> int:
+        """See `Legs.horizon`."""
+        return self.legs.horizon(partition, rows)
+
+    def beside(self, call: Callable[[], T]) -> Future[T]:
+        """Start a reading call on another thread: the native parts of the legs release the GIL."""
+        self.check_open()
+        return self._readers.submit(call)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def write(self, batch: Batch) -> Outcome:
+        """Write a batch, all of it or nothing.
+
+        Raises:
+            StoreLockedError: another process is writing.
+            StoreError: a leg or the catalog failed; nothing of the batch is stored.
+        """
+        self.check_open()
+        with self.lock.held():
+            self._recover_if_needed()
+            if self._always:  # the rows of this batch go after those that wait
+                self.handover.finish({put.document.agent_id for put in batch.puts})
+            try:
+                outcome, owners = self._attempt(batch)
+            except StoreError as error:
+                # undoing it has rebuilt what was broken: a leg that was damaged from outside is no reason to fail
+                logger.warning("writing a batch once more: %s", error)
+                outcome, owners = self._attempt(batch)
+            self.handover.after_write(owners)
+            return outcome
+
+    def forget(self, owner: str) -> Outcome:
+        """Drop an owner's partition: afterwards nothing of it is on disk.
+
+        Raises:
+            StoreLockedError: another process is writing.
+            StoreError: nobody can find anything of it any more, but something could not be deleted yet.
+        """
+        self.check_open()
+        with self.lock.held():
+            self._recover_if_needed()
+            partition = self.catalog.partition(owner)
+            if partition is None:
+                return Outcome()
+            living = self.expiry.living(partition, self.now()).partition
+            with self.catalog.transaction() as connection:
+                connection.execute(
+                    "DELETE FROM items WHERE (source, item) IN "
+                    "(SELECT source, item FROM documents WHERE partition = ?)",
+                    (partition.id,),
+                )
+                rows = "(SELECT row FROM chunks WHERE partition = ?)"
+                connection.execute(f"DELETE FROM vectors WHERE row IN {rows}", (partition.id,))
+                for table in ("expiry", "quarantine", "chunks", "documents", "embedding_cache", "journal"):
+                    connection.execute(f"DELETE FROM {table} WHERE partition = ?", (partition.id,))
+                connection.execute("DELETE FROM partitions WHERE id = ?", (partition.id,))
+                connection.execute(
+                    "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, 'dropping', 0, -1, ?)",
+                    (
+                        partition.id,
+                        json.dumps({"keyword": partition.name, "collection": partition.collection}),
+                    ),
+                )
+            reach("forget-committed")
+            self.legs.forget(partition)
+            self._erase(f"agent {owner!r}")
+            return Outcome(deleted=living.documents)
+
+    def erase(self) -> None:
+        """Remove from disk what deleted documents have left in the keyword indexes and in the write-ahead log.
+
+        Raises:
+            StoreLockedError: another process is writing.
+            StoreError: it could not be done yet.
+        """
+        self.check_open()
+        with self.lock.held():
+            if self.catalog.journal():
+                self._erase("the deleted documents")
+
+    def remember_vectors(self, owner: str | None, vectors: Mapping[bytes, Vectors]) -> None:
+        """Keep vectors that were paid for though their batch could not be written; best effort."""
+        if not vectors:
+            return
+        try:
+            with self.lock.held():
+                partition = self.ensure_partition(owner)
+                with self.catalog.transaction() as connection:
+                    connection.executemany(
+                        "INSERT OR IGNORE INTO embedding_cache(partition, hash, vector) VALUES (?, ?, ?)",
+                        [(partition.id, key, pack_vector(vector)) for key, vector in vectors.items()],
+                    )
+        except StoreError as error:
+            logger.warning("%d vectors could not be kept for the next attempt: %s", len(vectors), error)
+
+    @property
+    def dimension(self) -> int | None:
+        """Length of the store's vectors, or None before the first one."""
+        found = self.catalog.promised("dimension")
+        return None if found is None else int(found)
+
+    @dimension.setter
+    def dimension(self, value: int) -> None:
+        self.catalog.promise(dimension=value)
+
+    def stats(self, scope: Scope | None) -> StoreStats:
+        """Counts over what a scope may see, or over everything for whoever administers the store."""
+        admitted = [part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner)]
+        now = self.now()
+        partitions = [self.expiry.living(part, now).partition for part in admitted]
+        # an agent that sees no document must not learn from the model's name that others have written
+        told = scope is None or any(part.documents for part in partitions)
+        return StoreStats(
+            documents=sum(part.documents for part in partitions),
+            chunks=sum(part.chunks for part in partitions),
+            shared_documents=sum(part.documents for part in partitions if part.owner is None),
+            agents=sum(part.owner is not None and part.documents > 0 for part in partitions),
+            model=(self.catalog.manifest().get("embedding") or {}).get("name") if told else None,
+            dimension=self.dimension if told else None,
+            bytes_on_disk=0 if scope else bytes_of(self.folder),
+            waiting=sum(map(self.handover.waiting, admitted)),
+        )
+
+    def ensure_partition(self, owner: str | None) -> PartitionRow:
+        """The owner's partition, made when absent."""
+        found = self.catalog.partition(owner)
+        if found is not None:
+            return found
+        return self.catalog.add_partition(owner, fresh_name(owner))
+
+    def _attempt(self, batch: Batch) -> tuple[Outcome, set[str | None]]:
+        batch.now = self.now()
+        owners = {put.document.agent_id for put in batch.puts}
+        partitions = {owner: self.ensure_partition(owner) for owner in owners}
+        for owner in {owner for owner, _ in batch.removes} - owners:
+            if found := self.catalog.partition(owner):
+                partitions[owner] = found
+        batch.removes = [(owner, doc_id) for owner, doc_id in batch.removes if owner in partitions]
+        return self._write_locked(batch, partitions), set(partitions)
+
+    def _write_locked(self, batch: Batch, partitions: Mapping[str | None, PartitionRow]) -> Outcome:
+        fresh: dict[int, list[PreparedChunk]] = {}
+        for put in batch.puts:
+            fresh.setdefault(partitions[put.document.agent_id].id, []).extend(put.chunks)
+        reserved = self.catalog.reserve({key: len(chunks) for key, chunks in fresh.items()}) if fresh else {}
+        reach("journal-written")
+        rows = {key: span for key, (_, span) in reserved.items()}
+        by_id = {partition.id: partition for partition in partitions.values()}
+        through = {
+            key for key, partition in by_id.items() if self._always and partition.in_chroma
+        } & rows.keys()
+        try:
+            for key, chunks in fresh.items():
+                self._write_legs(by_id[key], rows[key], chunks, through=key in through)
+            reach("before-commit")
+            ids = {owner: partition.id for owner, partition in partitions.items()}
+            with self.catalog.transaction() as connection:
+                outcome = commit(connection, batch, ids, rows)
+                entries = [entry for entry, _ in reserved.values()]
+                connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
+                connection.executemany(
+                    "UPDATE partitions SET indexed = ? WHERE id = ?",
+                    [(rows[key].stop - 1, key) for key in through],
+                )
+                for key, tally in outcome.tallies.items():
+                    states = ["cleaning", *([] if batch.keep_vectors else ["purging"])] if tally.dead else []
+                    connection.executemany(
+                        "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, 0, -1, ?)",
+                        [(key, state, json.dumps(tally.dead)) for state in states],
+                    )
+        except BaseException:
+            self.recovery.recover(purge=False)
+            raise
+        reach("committed")
+        for key in through:
+            self.legs.chroma.see(by_id[key].collection or "", rows[key].stop - 1)
+        if any(tally.dead for tally in outcome.tallies.values()):
+            self.recovery.recover(thorough=False, purge=False)
+        return outcome
+
+    def _write_legs(
+        self, partition: PartitionRow, rows: range, chunks: list[PreparedChunk], *, through: bool
+    ) -> None:
+        """Both legs at once, where Chroma is to hold every row: their native parts release the GIL."""
+        vectors = None
+        if through:
+            leg = self.legs.vectors(partition)
+            matrix = np.stack([part.vector for part in chunks])
+            vectors = self._pool.submit(leg.add, rows, matrix)
+        try:
+            self.legs.keywords(partition).add(rows, [part.terms for part in chunks])
+            reach("keyword-written")
+        finally:
+            if vectors is not None:
+                _wait(vectors)  # never leave a write running behind an error
+        if vectors is not None:
+            vectors.result()
+        reach("vectors-written")
+
+    # -- recovery -------------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Finish what was interrupted; the caller holds the write lock."""
+        self.recovery.recover()
+
+    def _recover_if_needed(self) -> None:
+        if any(entry.state != "purging" for entry in self.catalog.journal()):
+            self.recovery.recover(purge=False)
+
+    def _heal(self) -> None:
+        """Finish what was interrupted and rebuild what is plainly lost, unless somebody is writing right now."""
+        partitions, unfinished = self.catalog.partitions(), self.catalog.journal()
+        if not partitions and not unfinished:
+            return
+        patience = _OPENING_PATIENCE if unfinished else 0.0
+        with contextlib.suppress(StoreLockedError), self.lock.held(patience=patience):
+            killed = bool(self.catalog.journal())
+            try:
+                self.legs.heal(after_kill=killed)  # before anything loads what a kill may have torn
+            except StoreError as error:  # a full disk, say: what is there can still be searched
+                logger.warning("an index could not be rebuilt yet: %s", error)
+            if killed:
+                self.recovery.recover()
+        self.handover.after_opening()
+
+    def _erase(self, what: str) -> None:
+        if not self.recovery.recover(thorough=False):
+            raise StoreError(
+                f"No search finds {what} any more, but not every trace could be deleted from {self.folder} yet (see "
+                "the log). It is tried again at the next write and when the store is opened; repair() does it at once."
+            )
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _wait(future: Future[None]) -> None:
+    """Until it is done, however often the waiting is interrupted; the interruption comes through afterwards."""
+    interrupted: BaseException | None = None
+    while not future.done():
+        try:
+            future.exception()
+        except BaseException as error:  # noqa: BLE001  (KeyboardInterrupt)
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted

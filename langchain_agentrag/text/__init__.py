@@ -1,0 +1,5 @@
+"""Text to terms: one analyzer for Chinese, English, identifiers and what lies between them."""
+
+from langchain_agentrag.text.analyzer import FIELD_WEIGHTS, FIELDS, Analyzer, Terms, Weights
+
+__all__ = ["FIELDS", "FIELD_WEIGHTS", "Analyzer", "Terms", "Weights"]

@@ -1,0 +1,99 @@
+"""The catalog: transactions that are all or nothing, snapshots that stand still, row ids that never come back."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from langchain_agentrag.errors import StoreError
+from langchain_agentrag.store.catalog import Catalog, batched
+from langchain_agentrag.store.manifest import release_model
+from langchain_agentrag.store.queries import find_document, is_storable, known_vectors
+from langchain_agentrag.times import EPOCH
+
+
+@pytest.fixture
+def catalog(tmp_path: Path):
+    opened = Catalog(tmp_path / "catalog.sqlite")
+    yield opened
+    opened.close()
+
+
+def test_a_transaction_that_raises_leaves_nothing(catalog: Catalog):
+    def half() -> None:
+        with catalog.transaction() as connection:
+            connection.execute("INSERT INTO manifest VALUES ('half', '1')")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        half()
+    assert "half" not in catalog.manifest()
+    catalog.promise(whole=1)
+    assert catalog.manifest()["whole"] == 1
+
+
+def test_an_sql_error_is_told_as_one_of_the_store(catalog: Catalog):
+    with pytest.raises(StoreError, match="rolled back") as caught, catalog.transaction() as connection:
+        connection.execute("INSERT INTO absent VALUES (1)")
+    assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_a_snapshot_stands_still_while_others_write(catalog: Catalog):
+    with catalog.snapshot() as connection:
+        before = connection.execute("SELECT count(*) FROM manifest").fetchone()
+        writer = threading.Thread(target=lambda: catalog.promise(later=1))
+        writer.start()
+        writer.join()
+        assert connection.execute("SELECT count(*) FROM manifest").fetchone() == before
+    assert catalog.manifest()["later"] == 1
+
+
+def test_row_ids_are_handed_out_once_also_after_reopening(catalog: Catalog, tmp_path: Path):
+    partition = catalog.add_partition(None, "shared")
+    first = catalog.reserve({partition.id: 3})[partition.id]
+    catalog.clear_journal([first[0]])
+    again = Catalog(tmp_path / "catalog.sqlite")
+    second = again.reserve({partition.id: 2})[partition.id]
+    again.close()
+    assert set(first[1]).isdisjoint(second[1])
+    assert len(second[1]) == 2
+
+
+def test_a_partition_is_made_once_and_its_id_never_comes_back(catalog: Catalog):
+    made = catalog.add_partition("a", "agent-1")
+    assert catalog.add_partition("a", "agent-2") == made
+    with catalog.transaction() as connection:
+        connection.execute("DELETE FROM partitions WHERE id = ?", (made.id,))
+    assert catalog.add_partition("a", "agent-3").id > made.id
+
+
+def test_every_thread_has_a_connection_of_its_own(catalog: Catalog):
+    found = [catalog.connection()]
+    thread = threading.Thread(target=lambda: found.append(catalog.connection()))
+    thread.start()
+    thread.join()
+    assert found[0] is catalog.connection()
+    assert found[0] is not found[1]
+
+
+def test_a_store_without_chunks_can_be_untied_from_its_model_and_one_with_chunks_cannot(catalog: Catalog):
+    catalog.promise(embedding={"name": "x"}, dimension=3, background=0.5, analyzer="kept")
+    assert release_model(catalog)
+    assert catalog.manifest().keys() & {"embedding", "dimension", "background"} == set()
+    assert catalog.manifest()["analyzer"] == "kept"
+
+
+def test_what_cannot_be_stored_is_found_nowhere(catalog: Catalog):
+    for doc_id in ("absent", "\ud83d", None, 5, b"x"):
+        assert find_document(catalog.connection(), None, doc_id, EPOCH) is None  # type: ignore[arg-type]
+    assert known_vectors(catalog.connection(), "nobody", [b"x"]) == {}
+    assert is_storable("文字\x00")
+    assert not is_storable("a\udfff")
+
+
+def test_statements_get_as_many_values_as_they_can_take():
+    assert [len(part) for part in batched(range(1_201), 500)] == [500, 500, 201]
+    assert list(batched([])) == []
