@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from langchain_agentrag.guard.operations import Operations
     from langchain_agentrag.guard.tool_rules import GuardedTool, NothingDone, ToolRule
     from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.langchain.middleware import (
+        MemoryRecorderMiddleware,
+        RetrievalBudgetMiddleware,
+        ToolGuardMiddleware,
+    )
     from langchain_agentrag.langchain.record_manager import HybridRecordManager
     from langchain_agentrag.langchain.retriever import HybridRetriever
     from langchain_agentrag.langchain.sql_tool import SQLTool
@@ -58,6 +63,7 @@ _HOMES = {
     "HybridStore": "langgraph",
     "HybridTranslator": "langchain.translator",
     "HybridVectorStore": "langchain.vectorstore",
+    "MemoryRecorderMiddleware": "langchain.middleware",
     "NothingDone": "guard.tool_rules",
     "Operations": "guard.operations",
     "PassageSafety": "agent.prompt_injection",
@@ -65,9 +71,11 @@ _HOMES = {
     "ReadOnlyDatabase": "connectors.sql.query",
     "ReadTool": "langchain.tools",
     "RetrievalBudget": "agent.budget",
+    "RetrievalBudgetMiddleware": "langchain.middleware",
     "SQLTool": "langchain.sql_tool",
     "SearchTool": "langchain.tools",
     "SourceDocument": "types",
+    "ToolGuardMiddleware": "langchain.middleware",
     "ToolRule": "guard.tool_rules",
     "check_citations": "agent.citations",
     "model_judge": "agent.citations",
@@ -97,6 +105,7 @@ __all__ = [
     "HybridStore",
     "HybridTranslator",
     "HybridVectorStore",
+    "MemoryRecorderMiddleware",
     "NothingDone",
     "Operations",
     "PassageSafety",
@@ -104,9 +113,11 @@ __all__ = [
     "ReadOnlyDatabase",
     "ReadTool",
     "RetrievalBudget",
+    "RetrievalBudgetMiddleware",
     "SQLTool",
     "SearchTool",
     "SourceDocument",
+    "ToolGuardMiddleware",
     "ToolRule",
     "check_citations",
     "model_judge",

@@ -22,7 +22,7 @@ DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANCHOR = re.compile(r"\]\(([^)#\s]+\.md)#([^)\s]+)\)")
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|#|mailto:)([^)#\s]+)")
-SAMPLES = ROOT / "langchain_agentrag" / "demo" / "files"
+SAMPLES = ROOT / "langchain_agentrag" / "cli" / "demo_files"
 
 
 def blocks(document: str, language: str) -> list[str]:
