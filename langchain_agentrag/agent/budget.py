@@ -19,7 +19,7 @@ from langchain_agentrag.errors import UsageError
 from langchain_agentrag.metadata import shown
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.text.fold import fold, fold_case
-from langchain_agentrag.text.stopwords import DEFAULT
+from langchain_agentrag.text.stopwords import STOP_WORDS
 
 Kind = Literal["search", "read"]
 Limit = Literal["searches", "reads", "characters", "seconds", "idle"]
@@ -29,7 +29,7 @@ _QUERIES = frozenset({"query", "q", "question", "search_query", "text", "input",
 _MARKS = r",;:!?\"'()\[\]{}`、。「」『』《》〈〉【】“”‘’…—·"
 _BETWEEN = re.compile(rf"\s+|(?<![a-zA-Z0-9])[{_MARKS}.]+|[{_MARKS}.]+(?![a-zA-Z0-9])")
 _SIGN = re.compile(r"[<>=≤≥≠±$€£¥%]|(?<!\w)[-\u2212](?=\d)")
-_RELATING = DEFAULT | {
+_RELATING = STOP_WORDS | {
     *("without", "since"),
     *("前", "后", "之前", "之后", "以前", "以后", "大于", "小于", "高于", "低于"),
 }

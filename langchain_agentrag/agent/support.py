@@ -17,7 +17,7 @@ from typing import Literal
 from langchain_agentrag.agent.quantities import codes, in_one_form, quantities, with_dates_in_one_form
 from langchain_agentrag.text.fold import simplify
 from langchain_agentrag.text.sentences import all_line_ends, clause_ends, sentence_ends
-from langchain_agentrag.text.stopwords import DEFAULT as STOP_WORDS
+from langchain_agentrag.text.stopwords import STOP_WORDS
 
 Support = Literal["supported", "unsupported", "contradicted", "unknown"]
 

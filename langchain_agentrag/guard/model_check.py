@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
+from pydantic import ValidationError as ModelValidationError
 
 from langchain_agentrag.guard.problems import Problem, placed
 
@@ -26,7 +27,7 @@ def validators_of(
     def check(arguments: dict[str, object]) -> list[Problem]:
         try:
             model.model_validate(arguments)
-        except ValidationError as error:
+        except ModelValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
             hidden = any(part["loc"] and part["loc"][0] not in visible for part in found)
             return [

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from langchain_agentrag.text import stopwords
+from langchain_agentrag.text.stopwords import STOP_WORDS
 from langchain_agentrag.text.fold import simplify
 from langchain_agentrag.text.segment import choose, cut, segmenter
 from langchain_agentrag.text.tags import tagged
@@ -162,7 +162,7 @@ def _joined(words: Sequence[str]) -> list[str]:
     joined: list[str] = []
     open_word = False
     for word in words:
-        single = len(word) == 1 and word not in stopwords.DEFAULT
+        single = len(word) == 1 and word not in STOP_WORDS
         if single and open_word:
             joined[-1] += word
         else:
@@ -173,7 +173,7 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 def content_words(text: str) -> list[str]:
     """Words that are no function or question words."""
-    return [word for word in words_of(text) if word.casefold() not in stopwords.DEFAULT]
+    return [word for word in words_of(text) if word.casefold() not in STOP_WORDS]
 
 
 def topic_words(text: str) -> list[str]:
@@ -197,7 +197,7 @@ def names_something(text: str) -> bool:
 def _is_named(word: str, tag: str) -> bool:
     if tag[0] == "v" and len(word) > 1 and word[-1] in _OBJECTS and word not in GENERIC:
         return True
-    if len(word) == 1 or _is_generic(word) or word in stopwords.DEFAULT or _ASKS_ZH.search(word):
+    if len(word) == 1 or _is_generic(word) or word in STOP_WORDS or _ASKS_ZH.search(word):
         return False
     return tag[0] in "njil" or tag == "vn"
 
@@ -282,7 +282,7 @@ def _points_back(text: str, found: re.Match[str]) -> bool:
     if following in _DEICTIC or _has_antecedent(text[: found.start()]):
         return False
     if pointer == "that":  # behind a noun it opens a clause, before a determiner it joins one
-        after_noun = bool(previous) and previous not in stopwords.DEFAULT and previous not in GENERIC
+        after_noun = bool(previous) and previous not in STOP_WORDS and previous not in GENERIC
         return not after_noun and following not in _AFTER_CONJUNCTION
     return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from langchain_agentrag.text import stopwords
+from langchain_agentrag.text.stopwords import ENGLISH_STOP_WORDS
 from langchain_agentrag.text.fold import fold
 from langchain_agentrag.text.user_words import LONGEST_USER_WORD, UserWords, comparable
 
@@ -21,7 +21,7 @@ _ROLES = frozenset(
     "主持人 嘉宾 旁白 记者 采访者 受访者 医生 患者 病人 老师 学生 对方 未知 匿名".split()
 )
 _SHORTEST = 2  # characters of a name; one letter or character stands in every other question
-_HOMOGRAPHS = stopwords.ENGLISH | {"may"}  # function words that people are called by: Will, May
+_HOMOGRAPHS = ENGLISH_STOP_WORDS | {"may"}  # function words that people are called by: Will, May
 _SENTENCE_START = re.compile(r"(?:^|[.!?。！？])[^\w]*$")
 
 

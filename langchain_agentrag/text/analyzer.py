@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.text import stopwords
+from langchain_agentrag.text.stopwords import STOP_WORDS
 from langchain_agentrag.text.fold import Folded, fold, fold_case, simplify
 from langchain_agentrag.text.numerals import other_forms
 from langchain_agentrag.text.runs import EMOJI, HAN, RUNS, SCRIPT, pairs
@@ -148,7 +148,7 @@ class Analyzer:
     @property
     def settings(self) -> dict[str, Any]:
         """What a store keeps to make the same analyzer again, as JSON; weights and the choice of backend are not."""
-        own = None if self._stop_words == stopwords.DEFAULT else sorted(self._stop_words)
+        own = None if self._stop_words == STOP_WORDS else sorted(self._stop_words)
         return {
             "user_words": list(self._user_words.words),
             "stop_words": own,
@@ -369,7 +369,7 @@ def _names(word: Mapping[str, Mapping[str, float]], query: Mapping[str, Mapping[
 
 def _stop_words(words: Iterable[str] | None) -> frozenset[str]:
     if words is None:
-        return stopwords.DEFAULT
+        return STOP_WORDS
     if isinstance(words, str) or not isinstance(words, Iterable):
         msg = f"stop_words must be a collection of words, got {words!r}: pass a list of words."
         raise UsageError(msg)

@@ -29,10 +29,10 @@ _CHINESE = """
 里 中 上 下
 """
 
-ENGLISH = frozenset(_ENGLISH.split())
+ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
 """Snowball's English list."""
 
-CHINESE = frozenset(_CHINESE.split())
+CHINESE_STOP_WORDS = frozenset(_CHINESE.split())
 """Function and question words of modern Chinese."""
 
-DEFAULT = ENGLISH | CHINESE
+STOP_WORDS = ENGLISH_STOP_WORDS | CHINESE_STOP_WORDS

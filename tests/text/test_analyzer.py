@@ -249,10 +249,11 @@ class TestContract:
         assert "汇率" not in asked("银行汇率", Analyzer(stop_words=["匯率"]))
 
     def test_built_in_stop_words_are_in_the_form_they_are_compared_in(self):
-        from langchain_agentrag.text import analyzer, stopwords
+        from langchain_agentrag.text import analyzer
+        from langchain_agentrag.text.stopwords import STOP_WORDS
 
-        assert {word: analyzer._surface(word) for word in stopwords.DEFAULT} == {
-            word: word for word in stopwords.DEFAULT
+        assert {word: analyzer._surface(word) for word in STOP_WORDS} == {
+            word: word for word in STOP_WORDS
         }
 
     def test_unknown_backend_and_bare_string_are_refused(self):
