@@ -18,7 +18,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from langchain_agentrag.agent.support import judge_by_rules
+from langchain_agentrag.agent.citation_support import judge_by_rules
 from langchain_agentrag.text.sentences import sentence_ends
 
 SENTENCES = Path(__file__).with_name("citations_sentences.jsonl")

@@ -14,8 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from langchain_agentrag.search.followup import complete, read_history
-from langchain_agentrag.search.leaning import leans
+from langchain_agentrag.search.followup import complete, leans, read_history
 
 DIALOGUES = Path(__file__).with_name("dialogues") / "dialogues.jsonl"
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from langchain_agentrag import DualIndexer, SourceDocument
-from langchain_agentrag.evaluation.measures import measure
+from langchain_agentrag.evaluation.runner import measure
 from langchain_agentrag.evaluation.vectors import cached_embedder
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.guard.loop import run_agent
     from langchain_agentrag.guard.operations import Operations
     from langchain_agentrag.guard.tool_rules import GuardedTool, NothingDone, ToolRule
-    from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.indexer import AgentView, DualIndexer
     from langchain_agentrag.langchain.middleware import (
         MemoryRecorderMiddleware,
         RetrievalBudgetMiddleware,
@@ -40,12 +40,11 @@ if TYPE_CHECKING:
     from langchain_agentrag.text import Analyzer
     from langchain_agentrag.text.chunking import Chunking
     from langchain_agentrag.types import Hit, Hits, SourceDocument
-    from langchain_agentrag.view import AgentView
 
 _HOMES = {
     "AgentMemoryConnector": "connectors.memory",
     "AgentRAGToolkit": "langchain.tools",
-    "AgentView": "view",
+    "AgentView": "indexer",
     "Analyzer": "text",
     "BaseConnector": "connector",
     "Chunking": "text.chunking",

@@ -26,6 +26,9 @@ Every message says what was attempted, the value, the rule and the remedy.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class AgentRagError(Exception):
     """Root of every error the package raises on purpose."""
@@ -117,3 +120,25 @@ class StoreClosedError(StoreError):
 
 class RetrievalError(StoreError):
     """No leg of a search could answer; the causes are named in the message."""
+
+
+@contextmanager
+def translated(what: str, action: str) -> Iterator[None]:
+    """Whatever a native library raises, as a `StoreError` with its cause.
+
+    Args:
+        what: Whose index it is, "Chroma" or "The keyword index".
+        action: What was attempted, a verb phrase.
+
+    Raises:
+        StoreError: anything was raised, be it by the native part.
+    """
+    try:
+        yield
+    except (StoreError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a Rust panic arrives as PanicException, which is no Exception
+        raise StoreError(
+            f"{what} could not {action}: {type(error).__name__}: {error}. "
+            "The catalog still holds everything; run repair() to rebuild the index."
+        ) from error

@@ -29,9 +29,17 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from langchain_agentrag.comparison import equal, is_instant, order, plain, sortable
 from langchain_agentrag.errors import FilterError, InvalidDocumentError
-from langchain_agentrag.metadata import fingerprint, normalise, shown
+from langchain_agentrag.metadata import (
+    equal,
+    fingerprint,
+    is_instant,
+    normalise,
+    order,
+    plain,
+    shown,
+    sortable,
+)
 
 MAX_DEPTH = 100
 """Deepest nesting of $and, $or and $not."""

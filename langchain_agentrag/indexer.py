@@ -1,22 +1,28 @@
-"""`DualIndexer`: the facade of a store."""
+"""What a store may be opened with."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
 from langchain_agentrag.derived import Derived
 from langchain_agentrag.embedding import Embedder
-from langchain_agentrag.errors import ScopeError
-from langchain_agentrag.ingest import deletion
-from langchain_agentrag.ingest.documents import as_source_documents
-from langchain_agentrag.ingest.given import with_vectors
+from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.ingest.documents import (
+    MANY_EXPIRED,
+    as_source_documents,
+    expiring,
+    refuse_everything,
+    remove_chosen,
+    selection,
+    with_vectors,
+)
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.isolation import verify_deep
-from langchain_agentrag.options import check_options
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.answers import Answers
 from langchain_agentrag.search.cache import Results
@@ -26,8 +32,8 @@ from langchain_agentrag.search.passages import read_documents, read_passage
 from langchain_agentrag.search.searcher import Searcher
 from langchain_agentrag.store import verify as verification
 from langchain_agentrag.store.manifest import hold_analyzer
+from langchain_agentrag.store.queries import Shelf
 from langchain_agentrag.store.record_keys import Ledger, forget_records
-from langchain_agentrag.store.shelf import Shelf
 from langchain_agentrag.store.store import ChromaPolicy, Store
 from langchain_agentrag.store.verify import VerifyReport
 from langchain_agentrag.text import Analyzer
@@ -35,10 +41,159 @@ from langchain_agentrag.text.chunking import Chunking
 from langchain_agentrag.times import check_span, later
 from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 
+
+def check_options(
+    exact_limit: object,
+    chroma: object,
+    lock_timeout: object,
+    embed_timeout: object,
+    query_cache: object = 0,
+    result_cache: object = 0.0,
+) -> None:
+    """Refuse options that make no sense, before a folder is made.
+
+    Raises:
+        UsageError: the message names the option, the value and the rule.
+    """
+    if isinstance(exact_limit, bool) or not isinstance(exact_limit, int) or exact_limit < 0:
+        raise UsageError(f"exact_limit={exact_limit!r}: give a number of rows, 0 for always HNSW.")
+    if chroma not in get_args(ChromaPolicy):
+        raise UsageError(f"chroma={chroma!r}: choose one of {', '.join(get_args(ChromaPolicy))}.")
+    if not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
+        raise UsageError(f"lock_timeout={lock_timeout!r}: give seconds, 0 for not waiting at all.")
+    if embed_timeout is not None and (not isinstance(embed_timeout, int | float) or not embed_timeout > 0):
+        raise UsageError(
+            f"embed_timeout={embed_timeout!r}: give seconds above 0, or None to wait for the model."
+        )
+    if isinstance(query_cache, bool) or not isinstance(query_cache, int) or query_cache < 0:
+        raise UsageError(f"query_cache={query_cache!r}: give a number of queries, 0 for none.")
+    seconds = isinstance(result_cache, int | float) and not isinstance(result_cache, bool)
+    if not seconds or not 0 <= result_cache < math.inf:  # type: ignore[operator]
+        raise UsageError(f"result_cache={result_cache!r}: give seconds, 0 for none.")
+
+
+if TYPE_CHECKING:
+    from langchain_agentrag.connector import BaseConnector
+
+
+class AgentView:
+    """A `DualIndexer` bound to one agent: it sees shared documents and the agent's own, and writes only the latter.
+
+    None of its methods takes an agent, so nothing that comes from a model or a request can name another one.
+
+    Args:
+        indexer: The store.
+        agent_id: The agent.
+
+    Raises:
+        ScopeError: the id is invalid.
+    """
+
+    def __init__(self, indexer: DualIndexer, agent_id: str) -> None:
+        owner = check_agent_id(agent_id)
+        if owner is None:
+            raise ScopeError(
+                "for_agent() needs the id of an agent: use the indexer itself for shared documents."
+            )
+        self._indexer, self._agent = indexer, owner
+
+    def __repr__(self) -> str:
+        return f"AgentView({self._agent!r})"
+
+    @property
+    def agent_id(self) -> str:
+        """The agent this view is bound to."""
+        return self._agent
+
+    def index_documents(
+        self,
+        documents: Iterable[Any],
+        *,
+        split: bool = True,
+        ttl: timedelta | float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> SyncReport:
+        """Add or replace documents of this agent; see `DualIndexer.index_documents`."""
+        return self._indexer.index_documents(
+            documents, self._agent, split=split, ttl=ttl, on_progress=on_progress
+        )
+
+    def sync(
+        self, connector: BaseConnector, *, on_progress: Callable[[Progress], None] | None = None
+    ) -> SyncReport:
+        """Keep this agent's documents in step with a source of its own; see `DualIndexer.sync`.
+
+        Raises:
+            ScopeError: the connector yields documents for somebody else.
+        """
+        if connector.agent_id != self._agent:
+            raise ScopeError(
+                f"A view of agent {self._agent!r} cannot sync a connector of {connector.agent_id!r}: "
+                f"make the connector with agent_id={self._agent!r}."
+            )
+        return self._indexer.sync(connector, on_progress=on_progress)
+
+    def delete(
+        self,
+        doc_ids: str | Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401
+        session: object = None,
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
+    ) -> SyncReport:
+        """Delete documents of this agent; see `DualIndexer.delete`."""
+        return self._indexer.delete(
+            doc_ids, filter=filter, session=session, after=after, before=before, agent_id=self._agent
+        )
+
+    def forget(self) -> SyncReport:
+        """Remove everything this agent owns; see `DualIndexer.forget_agent`."""
+        return self._indexer.forget_agent(self._agent)
+
+    def search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """Search what this agent may see; options as of `DualIndexer.search`, without the agent."""
+        return self._indexer.search(query, k, agent_id=self._agent, **options)
+
+    def vector_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` with the vector leg alone."""
+        return self.search(query, k, mode="vector", **options)
+
+    def keyword_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` with the keyword leg alone."""
+        return self.search(query, k, mode="keyword", **options)
+
+    async def asearch(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` without blocking the event loop."""
+        return await self._indexer.asearch(query, k, agent_id=self._agent, **options)
+
+    def read(self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0) -> Passage:
+        """Read a passage this agent may see; see `DualIndexer.read`."""
+        return self._indexer.read(doc_id, chunk_id, before=before, after=after, agent_id=self._agent)
+
+    async def aread(self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0) -> Passage:
+        """`read` in a worker thread."""
+        return await self._indexer.aread(doc_id, chunk_id, before=before, after=after, agent_id=self._agent)
+
+    def get(
+        self,
+        doc_ids: Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
+    ) -> list[SourceDocument]:
+        """Documents this agent may see, by id, filter or time; see `DualIndexer.get`."""
+        return self._indexer.get(doc_ids, filter=filter, after=after, before=before, agent_id=self._agent)
+
+    def stats(self) -> StoreStats:
+        """Counts of what this agent may see."""
+        return self._indexer.stats(self._agent)
+
+
 if TYPE_CHECKING:
     from langchain_agentrag.connector import BaseConnector
     from langchain_agentrag.ingest.chroma_import import Owner
-    from langchain_agentrag.view import AgentView
 
 Tell = Callable[[Progress], None]
 
@@ -179,8 +334,6 @@ class DualIndexer(Derived):
 
     def for_agent(self, agent_id: str) -> AgentView:
         """The store as one agent may use it; cheap, make one per request."""
-        from langchain_agentrag.view import AgentView
-
         return AgentView(self, agent_id)
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -212,14 +365,14 @@ class DualIndexer(Derived):
             EmbeddingError: the model failed; batches before are stored, and what was embedded is kept.
         """
         until = None if ttl is None else later(self._store.now(), check_span("ttl", ttl))
-        ready = deletion.expiring(as_source_documents(documents, check_agent_id(agent_id)), until)
+        ready = expiring(as_source_documents(documents, check_agent_id(agent_id)), until)
         total = len(documents) if isinstance(documents, Sequence) else None
         with self._pipeline(on_progress, total) as pipeline:
             given = with_vectors(ready, vectors, lambda: self.embedder, split=split)
             for document, vector in pipeline.ahead(given):
                 pipeline.put(document, split=split, vector=vector)
                 pipeline.advance(document.doc_id)
-        self.expire(at_least=deletion.MANY_EXPIRED)
+        self.expire(at_least=MANY_EXPIRED)
         return pipeline.report
 
     def sync(self, connector: BaseConnector, *, on_progress: Tell | None = None) -> SyncReport:
@@ -231,7 +384,7 @@ class DualIndexer(Derived):
         check_agent_id(connector.agent_id)
         with self._pipeline(on_progress, getattr(connector, "total", None)) as pipeline:
             run_sync(self._store, connector, pipeline)
-        self.expire(at_least=deletion.MANY_EXPIRED)
+        self.expire(at_least=MANY_EXPIRED)
         return pipeline.report
 
     def delete(
@@ -258,10 +411,10 @@ class DualIndexer(Derived):
             UsageError: neither ids nor a condition that looks at a key: "everything" is said with `forget_agent`.
         """
         owner = check_agent_id(agent_id)
-        condition = deletion.selection(self._store.now(), filter, session=session, after=after, before=before)
-        deletion.refuse_everything(doc_ids, condition)
+        condition = selection(self._store.now(), filter, session=session, after=after, before=before)
+        refuse_everything(doc_ids, condition)
         with self._pipeline(None, None, keep_vectors=False) as pipeline:
-            deletion.remove_chosen(self._store, pipeline, owner, doc_ids, condition)
+            remove_chosen(self._store, pipeline, owner, doc_ids, condition)
         return pipeline.report
 
     def forget_agent(self, agent_id: str) -> SyncReport:
@@ -356,7 +509,7 @@ class DualIndexer(Derived):
         The agent's own document comes before a shared one of the same id; without an agent only shared ones are seen.
         """
         self._store.check_open()
-        condition = deletion.selection(self._store.now(), filter, after=after, before=before)
+        condition = selection(self._store.now(), filter, after=after, before=before)
         return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids, condition)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, get_args
 from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.search.bm25 import FieldStats, score
-from langchain_agentrag.store.deep import (
+from langchain_agentrag.store.queries import find_document
+from langchain_agentrag.store.verify import (
     Address,
+    VerifyReport,
     addresses,
     analysed,
     check_chunks,
     holds,
     owners_of,
     sample_rows,
+    verify,
 )
-from langchain_agentrag.store.queries import find_document
-from langchain_agentrag.store.verify import VerifyReport, verify
 from langchain_agentrag.text import FIELDS
 from langchain_agentrag.types import Hit, SearchMode
 

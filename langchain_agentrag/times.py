@@ -15,9 +15,8 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 
-from langchain_agentrag.comparison import plain
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.metadata import plain, shown
 
 TIME_KEYS = ("time", "timestamp", "created_at", "mtime")
 """Metadata keys that may hold a document's time; the first that does is the document's time."""

@@ -346,7 +346,7 @@ def test_an_expired_document_of_a_source_is_neither_stored_nor_stored_again(
 
 
 def test_many_expired_documents_are_swept_by_a_write(indexer: DualIndexer, clock: Clock, monkeypatch) -> None:
-    monkeypatch.setattr("langchain_agentrag.ingest.deletion.MANY_EXPIRED", 5)
+    monkeypatch.setattr("langchain_agentrag.indexer.MANY_EXPIRED", 5)
     indexer.index_documents([SourceDocument(f"d{n}", f"word {n}") for n in range(6)], ttl=HOUR)
     clock.now = NOON + DAY
     indexer.index_documents(["another word"])

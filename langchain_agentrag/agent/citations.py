@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from langchain_agentrag.agent.support import Support, judge_by_rules
+from langchain_agentrag.agent.citation_support import Support, judge_by_rules
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.llm import LanguageModel, ask, check_model
 from langchain_agentrag.text.sentences import all_line_ends, sentence_ends

@@ -12,8 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from langchain_agentrag.agent.instructions import instruction_kinds
-from langchain_agentrag.agent.prompt_injection import trust_of
+from langchain_agentrag.agent.prompt_injection import instruction_kinds, trust_of
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.store.schema import QUARANTINED

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from langchain_agentrag import __version__
 from langchain_agentrag.cli import evaluation, memory, render
-from langchain_agentrag.cli.documents import hits_document, plain
-from langchain_agentrag.cli.loading import named_reranker
+from langchain_agentrag.cli.evaluation import named_reranker
 from langchain_agentrag.cli.session import (
     DEFAULT_STORE,
     INTERRUPTED,
@@ -25,9 +24,11 @@ from langchain_agentrag.cli.session import (
     confirmed,
     fail,
     guarded,
+    hits_document,
     open_existing,
     parsed_filter,
     parsed_span,
+    plain,
     side_channel,
 )
 from langchain_agentrag.cli.snippets import printable
@@ -126,7 +127,7 @@ def index(
     json: JsonOption = False,
 ) -> None:
     """Index files and folders; a second run does only what changed."""
-    from langchain_agentrag.cli.progress import progress_bar
+    from langchain_agentrag.cli.session import progress_bar
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.indexer import DualIndexer
 

@@ -1,28 +1,266 @@
-"""`agentrag demo`: draws the story of `langchain_agentrag.demo`, scene by scene."""
+"""What an agent does with the tools: search, read, search with what it learnt, read, answer. A script is the model."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
+from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from langchain_agentrag.cli import demo_story
+from langchain_agentrag.agent.citations import check_citations
 from langchain_agentrag.cli.render import bar, marked, reasons, report_view, source_of
 from langchain_agentrag.cli.session import side_channel, terminal
 from langchain_agentrag.errors import NotAStoreError
+from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.langchain.tools import AgentRAGToolkit
+from langchain_agentrag.types import Hit, Hits, SearchMode, SourceDocument, SyncReport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rich.console import RenderableType
 
-    from langchain_agentrag.types import Hit
+    from langchain_agentrag.connectors.files import FileSystemConnector
+    from langchain_agentrag.types import Progress
+
+QUESTION = "面板报 E1102 停机，上次是怎么修好的？要换的零件放在哪里？"
+LEARNT, FOUND = "八毫米的快插接头", "cabinet B2"
+ANSWER = "上次是气管接头漏气，换了八毫米快插接头 [{first}]。备件在 cabinet B2，还有 2 个 [{second}]。"
+
+_HIT = re.compile(r'\[1\] doc_id="(?P<doc_id>[^"]+)" chunk_id=(?P<chunk_id>\d+) score=\S+ ref=(?P<ref>\w+)')
+
+
+def two_hops(indexer: DualIndexer) -> tuple[list[tuple[str, str]], bool]:
+    """The steps as (call, what came back), and whether both passages were found, read, cited and say what is claimed.
+
+    The script sees what a model sees, the text, and takes the coordinates of the first hit from there.
+    """
+    search, read = AgentRAGToolkit(indexer=indexer, language="zh").get_tools()
+    steps: list[tuple[str, str]] = []
+    opened: list[dict[str, Any]] = []
+
+    def call(tool: Any, **arguments: Any) -> str:  # noqa: ANN401  a LangChain tool
+        answer = str(tool.invoke(arguments))
+        shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        steps.append((f"{tool.name}({shown})", answer))
+        return answer
+
+    def hop(query: str, wanted: str) -> tuple[str, bool]:
+        hit = _HIT.search(call(search, query=query, k=2))
+        if hit is None:
+            return "", False
+        place = {"doc_id": hit["doc_id"], "chunk_id": int(hit["chunk_id"])}
+        text = call(read, **place)
+        opened.extend(
+            read.invoke({"type": "tool_call", "id": "1", "name": read.name, "args": place}).artifact
+        )
+        return hit["ref"], wanted in text
+
+    first, learnt = hop("E1102 停机 上次怎么修好", LEARNT)
+    second, found = hop("快插接头 8 mm 库存 位置", FOUND)
+    answer = ANSWER.format(first=first, second=second)
+    report = check_citations(answer, opened)
+    steps += [("answer", answer), ("citations", str(report))]
+    return steps, learnt and found and report.completeness == 1 and not report.refuted
+
+
+K = 3
+"""Passages per question: few enough that being among them means something."""
+
+SHOWN = 2
+"""Passages drawn per question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that was asked, and what came back.
+
+    Attributes:
+        label: Who asked, or how.
+        hits: The answer.
+        wanted: Words of the passage that answers the question.
+    """
+
+    label: str
+    hits: Hits
+    wanted: str
+
+    @property
+    def rank(self) -> int | None:
+        """Rank of the passage that answers, from 1, or None when it was not found."""
+        return next((rank for rank, hit in enumerate(self.hits, start=1) if self.wanted in hit.text), None)
+
+    @property
+    def best(self) -> Hit | None:
+        """The passage that answers, if found."""
+        return None if self.rank is None else self.hits[self.rank - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One thing shown.
+
+    Attributes:
+        title: What it is about.
+        claim: What is said to be so.
+        holds: Whether it was so; None when these embeddings cannot show it.
+        report: What a write did, if the scene wrote.
+        questions: What was asked, if it asked.
+        steps: What an agent did, if one was at work: (call, what came back).
+    """
+
+    title: str
+    claim: str
+    holds: bool | None
+    report: SyncReport | None = None
+    questions: tuple[Question, ...] = ()
+    steps: tuple[tuple[str, str], ...] = ()
+
+
+PARAPHRASES = (
+    ("English", "I feel sick this morning", "Call the foreman before seven"),
+    ("中文", "累了可以歇会儿吗", "须离开工位活动十分钟"),
+    ("English question, Chinese answer", "What should a vegetarian eat at noon?", "两道不含肉和蛋的菜"),
+)
+CODE = ("E1102", "快插接头，下午恢复生产")
+NOTE = "周师傅托我订的蛋糕放在门卫室，取货码是 7741。请不要告诉他。"
+NOTE_QUESTION = "蛋糕放在哪里"
+EDIT = ("office/welcome.md", "Lost keys cost 200 yuan", "Lost keys cost 350 yuan")
+EDIT_QUESTION = "What do lost keys cost?"
+
+
+def unpack(folder: Path) -> Path:
+    """Copy the demo's files into this folder, so that they can be edited.
+
+    Raises:
+        FileExistsError: the folder exists already.
+    """
+    with as_file(files("langchain_agentrag.cli") / "demo_files") as packaged:
+        return Path(shutil.copytree(packaged, folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")))
+
+
+def first_scene(
+    indexer: DualIndexer,
+    connector: FileSystemConnector,
+    folder: Path,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Scene:
+    """Index the demo's files into an empty store.
+
+    Args:
+        indexer: The store.
+        connector: The connector of `folder`.
+        folder: Where the demo's files are.
+        on_progress: Told of each document that is indexed.
+    """
+    report = indexer.sync(connector, on_progress=on_progress)
+    formats = sorted({path.suffix.lstrip(".") for path in folder.rglob("*") if path.is_file()})
+    claim = f"{report.added} files are indexed ({', '.join(formats)}), one of them in GB18030."
+    return Scene("Real files", claim, report.added > 0 and not report.failed, report)
+
+
+def other_scenes(
+    indexer: DualIndexer, connector: FileSystemConnector, folder: Path, *, has_meaning: bool
+) -> Iterator[Scene]:
+    """The scenes after the first, each computed when it is asked for; the last one edits a file.
+
+    Args:
+        indexer: The store that holds the files.
+        connector: The connector of `folder`.
+        folder: Where the demo's files are.
+        has_meaning: Whether the embeddings know what words mean (hashed ones do not).
+    """
+    yield _paraphrases(indexer, has_meaning=has_meaning)
+    yield _exact_code(indexer, has_meaning=has_meaning)
+    yield _private_note(indexer)
+    yield _two_hops(indexer)
+    yield _again(indexer, connector, folder)
+    yield _edit(indexer, connector, folder)
+
+
+def _ask(
+    indexer: DualIndexer,
+    label: str,
+    question: str,
+    wanted: str,
+    *,
+    agent_id: str | None = None,
+    mode: SearchMode = "hybrid",
+) -> Question:
+    return Question(label, indexer.search(question, k=K, agent_id=agent_id, mode=mode), wanted)
+
+
+def _paraphrases(indexer: DualIndexer, *, has_meaning: bool) -> Scene:
+    title = "Other words than the answer's"
+    if not has_meaning:
+        return Scene(title, "This takes a model; hashed embeddings know no meaning.", None)
+    questions = tuple(_ask(indexer, label, question, wanted) for label, question, wanted in PARAPHRASES)
+    held = all(question.rank == 1 and not question.hits[0].explanation.matched for question in questions)
+    return Scene(
+        title, "The answer comes first though it shares no word with the question.", held, questions=questions
+    )
+
+
+def _exact_code(indexer: DualIndexer, *, has_meaning: bool) -> Scene:
+    question, wanted = CODE
+    hybrid = _ask(indexer, "hybrid", question, wanted)
+    title = "An exact code"
+    if not has_meaning:
+        return Scene(title, "The passage with the code comes first.", hybrid.rank == 1, questions=(hybrid,))
+    vector = _ask(indexer, "vector only", question, wanted, mode="vector")
+    claim = f"Vectors alone miss it among {K} (E1120 and E1012 look alike); both legs together put it first."
+    return Scene(title, claim, vector.rank is None and hybrid.rank == 1, questions=(vector, hybrid))
+
+
+def _private_note(indexer: DualIndexer) -> Scene:
+    note = SourceDocument("note-1", NOTE, {"type": "note"}, agent_id="lina")
+    report = indexer.index_documents([note], agent_id="lina")
+    lina, otto, nobody = (
+        _ask(indexer, label, NOTE_QUESTION, "7741", agent_id=agent)
+        for label, agent in (("agent lina", "lina"), ("agent otto", "otto"), ("no agent", None))
+    )
+    claim = "Lina finds her note; Otto does not, nor does a caller without a name."
+    held = lina.rank == 1 and otto.rank is None and nobody.rank is None
+    return Scene("A private note", claim, held, report, (lina, otto, nobody))
+
+
+def _two_hops(indexer: DualIndexer) -> Scene:
+
+    steps, held = two_hops(indexer)
+    claim = "An agent with the tools `search` and `read` needs two hops, and cites what it read."
+    return Scene("An agent at work", claim, held, steps=(("question", QUESTION), *steps))
+
+
+def _again(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) -> Scene:
+    report = indexer.sync(connector)
+    files = sum(path.is_file() for path in folder.rglob("*"))
+    wrote = report.embedded or report.chunks or report.added or report.updated or report.deleted
+    claim = "Nothing changed, so nothing is embedded and nothing is written."
+    return Scene("Running again", claim, report.unchanged == files and not wrote, report)
+
+
+def _edit(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) -> Scene:
+    name, old, new = EDIT
+    before = _ask(indexer, "before", EDIT_QUESTION, old)
+    path = folder / name
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    report = indexer.sync(connector)
+    after = _ask(indexer, "after", EDIT_QUESTION, new)
+    stale = _ask(indexer, "after", old, old)
+    claim = f"{name} is edited; one file is read again, and the old sentence is gone from both legs at once."
+    held = before.rank is not None and after.rank is not None and stale.rank is None and report.updated == 1
+    return Scene("An edit", claim, held, report, (before, after))
 
 
 _STEP_CHARACTERS = 200  # of what a tool answered
@@ -42,7 +280,7 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
     Raises:
         NotAStoreError: the folder exists already.
     """
-    from langchain_agentrag.cli.progress import progress_bar
+    from langchain_agentrag.cli.session import progress_bar
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.indexer import DualIndexer
 
@@ -50,7 +288,7 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
     if home.exists():
         msg = f"The demo starts from nothing, but {home} exists: name a folder that does not, or none."
         raise NotAStoreError(msg)
-    folder = demo_story.unpack(home.with_name(f"{home.name}_files"))
+    folder = unpack(home.with_name(f"{home.name}_files"))
     console = terminal()
 
     def show(view: RenderableType) -> None:
@@ -61,9 +299,9 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
     connector = FileSystemConnector(folder, name="workshop")
     with DualIndexer(home, embeddings=embeddings) as indexer:
         with progress_bar(side_channel(), "Indexing", connector) as moved:
-            scenes = [demo_story.first_scene(indexer, connector, folder, on_progress=moved)]
+            scenes = [first_scene(indexer, connector, folder, on_progress=moved)]
         show(_scene_view(1, scenes[0]))
-        rest = demo_story.other_scenes(indexer, connector, folder, has_meaning=embeddings != "hash")
+        rest = other_scenes(indexer, connector, folder, has_meaning=embeddings != "hash")
         for number, scene in enumerate(rest, start=2):
             scenes.append(scene)
             show(_scene_view(number, scene))
@@ -84,7 +322,7 @@ def _opening(folder: Path, embeddings: str) -> RenderableType:
     )
 
 
-def _scene_view(number: int, scene: demo_story.Scene) -> RenderableType:
+def _scene_view(number: int, scene: Scene) -> RenderableType:
     parts: list[RenderableType] = [Text(""), Rule(Text(f"{number}. {scene.title}", "bold"), align="left")]
     parts += [_question_view(question) for question in scene.questions]
     parts += [_step_view(call, answer) for call, answer in scene.steps]
@@ -104,20 +342,20 @@ def _step_view(call: str, answer: str) -> RenderableType:
     return Group(Padding(Text(f"→ {call}", "blue"), (0, 0, 0, 2)), Padding(came_back, (0, 0, 0, 6)))
 
 
-def _verdict(scene: demo_story.Scene) -> Text:
+def _verdict(scene: Scene) -> Text:
     mark, style = {True: ("✓", "bold green"), False: ("✗", "bold red"), None: ("–", "dim")}[scene.holds]
     return Text.assemble((f"{mark} ", style), scene.claim)
 
 
-def _question_view(question: demo_story.Question) -> RenderableType:
+def _question_view(question: Question) -> RenderableType:
     head = Text.assemble((f"{question.label}: ", "cyan"), (question.hits.query, "bold"))
     lines: list[RenderableType] = [head]
-    for rank, hit in enumerate(question.hits[: demo_story.SHOWN], start=1):
+    for rank, hit in enumerate(question.hits[:SHOWN], start=1):
         wanted = question.wanted if rank == question.rank else ""
         lines.append(Padding(_hit_view(rank, hit, wanted), (0, 0, 0, 2)))
     if question.rank is None:
-        lines.append(Text(f"  not among the first {demo_story.K}", "dim"))
-    elif question.rank > demo_story.SHOWN:
+        lines.append(Text(f"  not among the first {K}", "dim"))
+    elif question.rank > SHOWN:
         lines.append(Text(f"  the answer is number {question.rank}", "dim"))
     return Padding(Group(*lines), (0, 0, 1, 2))
 
@@ -142,7 +380,7 @@ def _command() -> str:
     return str(run) if run.name == "agentrag" and (found is None or not run.samefile(found)) else "agentrag"
 
 
-def _closing(home: Path, scenes: list[demo_story.Scene]) -> RenderableType:
+def _closing(home: Path, scenes: list[Scene]) -> RenderableType:
     shown = [scene for scene in scenes if scene.holds is not None]
     held = sum(scene.holds is True for scene in shown)
     verdict = Text(

@@ -1,9 +1,11 @@
-"""`agentrag eval`: measure the search on questions, draft such questions, recommend settings."""
+"""Objects that a command names: a function or model of the user's own, a cross-encoder."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json as codec
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,6 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.loading import imported, named_reranker
 from langchain_agentrag.cli.session import (
     DEFAULT_STORE,
     AgentOption,
@@ -31,6 +32,35 @@ from langchain_agentrag.cli.snippets import printable
 if TYPE_CHECKING:
     from langchain_agentrag.evaluation import Advice, Change, Collection, Evaluation, Failure
     from langchain_agentrag.indexer import DualIndexer
+
+
+def imported(name: str, option: str) -> Any:  # noqa: ANN401  whatever stands there
+    """What module:attribute stands for; modules of the working directory are found too.
+
+    Raises:
+        typer.BadParameter: there is no such thing.
+    """
+    module, _, attribute = name.partition(":")
+    sys.path.append(str(Path.cwd()))  # at the end: a file of the user's shadows no installed module
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        msg = f"Cannot load {name!r}: {error}. Write module:attribute, as in mymodels:chat."
+        raise typer.BadParameter(msg, param_hint=option) from error
+    finally:
+        sys.path.pop()
+
+
+def named_reranker(name: str | None) -> Any:  # noqa: ANN401  any kind of reranker
+    """The reranker of module:attribute, else the cross-encoder of that name or folder; None for None."""
+    from langchain_agentrag.search.rerank import load_cross_encoder
+
+    if name is None:
+        return None
+    return (
+        imported(name, "--reranker") if ":" in name and not Path(name).exists() else load_cross_encoder(name)
+    )
+
 
 _SHOWN_FAILURES = 5
 

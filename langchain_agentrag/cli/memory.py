@@ -11,7 +11,6 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.documents import plain
 from langchain_agentrag.cli.session import (
     DEFAULT_STORE,
     AfterOption,
@@ -21,6 +20,7 @@ from langchain_agentrag.cli.session import (
     StoreOption,
     answer,
     open_existing,
+    plain,
 )
 from langchain_agentrag.cli.snippets import printable, snippet
 from langchain_agentrag.times import EPOCH, document_time

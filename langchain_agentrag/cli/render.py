@@ -1,4 +1,4 @@
-"""What a command says to a person: records drawn with rich. A record in, something to print out."""
+"""Line breaking for mixed Chinese and English. Rich breaks at spaces only."""
 
 from __future__ import annotations
 
@@ -6,23 +6,116 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import get_character_cell_size
 from rich.console import Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.accounts import trail_view, weights_of
 from langchain_agentrag.cli.snippets import printable, snippet
-from langchain_agentrag.cli.wrapping import Flow
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from langchain_agentrag.cli.source_sync import SourceOutcome
     from langchain_agentrag.store.verify import VerifyReport
-    from langchain_agentrag.types import Failure, Hit, Hits, LegEvidence, Passage, SyncReport
+    from langchain_agentrag.types import (
+        Explanation,
+        Failure,
+        Hit,
+        Hits,
+        LegEvidence,
+        Passage,
+        SyncReport,
+        Trail,
+    )
+
+_NEVER_FIRST = frozenset("，。、；：！？）】》」』”’…,.;:!?)]}%")
+_NEVER_LAST = frozenset("（【《「『“‘([{")
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A text that breaks at spaces and between wide characters."""
+
+    text: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines, each within the width."""
+        for line in self.text.split("\n", allow_blank=True):
+            for part in line.divide(breaks(line.plain, options.max_width)):
+                part.rstrip()
+                part.no_wrap = True
+                yield part
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """As wide as there is room for."""
+        return Measurement(min(20, options.max_width), options.max_width)
+
+
+def breaks(line: str, width: int) -> list[int]:
+    """Offsets at which to cut the line so that each piece fits into `width` cells."""
+    cuts: list[int] = []
+    start = cells = 0
+    last_chance = None
+    for position, char in enumerate(line):
+        if position > start and _may_break(line, position):
+            last_chance = position
+        size = get_character_cell_size(char)
+        while cells + size > width and position > start and char != " ":
+            cut = position if last_chance is None else last_chance
+            cuts.append(cut)
+            start, last_chance = cut, None
+            cells = sum(map(get_character_cell_size, line[start:position]))
+        cells += size
+    return cuts
+
+
+def _may_break(line: str, position: int) -> bool:
+    before, after = line[position - 1], line[position]
+    if before in _NEVER_LAST or after in _NEVER_FIRST or after == " ":
+        return False
+    return before == " " or get_character_cell_size(before) == 2 or get_character_cell_size(after) == 2  # noqa: PLR2004
+
+
+_MOST_TERMS = 12
+_MOST_DROPPED = 20
+
+
+def weights_of(why: Explanation) -> list[RenderableType]:
+    """Shares of the legs, and the points each word earned."""
+    lines: list[RenderableType] = [
+        Text(f"{why.fusion}: vector {why.weights[0]:.0%}, keyword {why.weights[1]:.0%}", style="dim")
+    ]
+    if why.terms:
+        points = " · ".join(f"{printable(term)} {value:.2f}" for term, value in why.terms[:_MOST_TERMS])
+        rest = len(why.terms) - _MOST_TERMS
+        lines.append(Text.assemble(("BM25 of ", "dim"), points, f" · {rest} more" if rest > 0 else ""))
+    return lines
+
+
+def trail_view(trail: Trail) -> RenderableType:
+    """How the answer came about."""
+    lines: list[RenderableType] = [Text(f"{trail.considered} candidates were scored.", style="dim")]
+    if trail.filter:
+        lines.append(Text(f"Applied: {printable(trail.filter)}".replace("\n", " "), style="dim"))
+    if trail.dropped:
+        table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+        table.add_column("not in the answer", overflow="fold")
+        table.add_column("score", justify="right")
+        table.add_column("because", overflow="fold")
+        for one in trail.dropped[:_MOST_DROPPED]:
+            name = printable(f"{one.doc_id}#{one.chunk_id}").replace("\n", " ")
+            table.add_row(Text(name), f"{one.score:.3f}", Text(printable(one.reason)))
+        lines.append(table)
+        if (rest := len(trail.dropped) - _MOST_DROPPED) > 0:
+            lines.append(Text(f"{rest} more; --json lists them", style="dim"))
+    return Group(*lines)
+
 
 BAR_CELLS = 10
 UNSURE = (

@@ -1,23 +1,138 @@
-"""What every command shares: its options, the store it opens, and how it ends when something fails."""
+"""What a command says to a machine: one JSON document per command, in UTF-8, dates in ISO form."""
 
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
 import functools
 import json
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bar,
+)
+from rich.text import Text
 
-from langchain_agentrag.cli.documents import to_json
+from langchain_agentrag.cli.snippets import printable
+from langchain_agentrag.connector import Gap
 from langchain_agentrag.errors import AgentRagError, NotAStoreError, StoreError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import timedelta
 
+    from langchain_agentrag.connector import BaseConnector
     from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.types import Hit, Hits, Progress
+
+
+def to_json(value: object) -> str:
+    """One JSON document; characters are not escaped, NaN and infinities become null."""
+    return json.dumps(plain(value), ensure_ascii=False, indent=2, allow_nan=False)
+
+
+def plain(value: object) -> Any:  # noqa: ANN401  (whatever json.dumps takes)
+    """The value in JSON's own types: records become objects, sets and tuples lists, bytes base64."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return _scalar(value)
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, Set):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value)
+
+
+def hits_document(hits: Hits, *, agent_id: str | None) -> dict[str, object]:
+    """The answer of a search."""
+    return {
+        "query": hits.query,
+        **({} if hits.searched == hits.query else {"searched": hits.searched}),
+        "mode": hits.mode,
+        "agent_id": agent_id,
+        "degraded": list(hits.degraded),
+        "confidence": hits.confidence,
+        "convincing": hits.convincing,
+        **({} if hits.trail is None else {"trail": plain(hits.trail)}),
+        "hits": [hit_document(rank, hit) for rank, hit in enumerate(hits, start=1)],
+    }
+
+
+def hit_document(rank: int, hit: Hit) -> dict[str, object]:
+    """One hit with its rank, from 1."""
+    return {"rank": rank, **plain(hit)}
+
+
+_ITEM_CELLS = 36
+
+
+class _Rate(TextColumn):
+    """Documents per second."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        return Text("" if not task.speed else f"{task.speed:.1f}/s", style="dim")
+
+
+@contextlib.contextmanager
+def progress_bar(
+    console: Console, title: str, connector: BaseConnector
+) -> Iterator[Callable[[Progress], None] | None]:
+    """A callback that moves a bar, or None when nobody watches.
+
+    The items are counted first, which opens none of them: without a total there is no remaining time.
+    """
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _Rate(),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        TextColumn("{task.fields[item]}", style="dim", markup=False),
+    )  # fmt: skip
+    with Bar(*columns, console=console, transient=True, speed_estimate_period=60) as progress:
+        total = sum(not isinstance(item, Gap) for item in connector.items())
+        task = progress.add_task(title, total=total, item="")
+
+        def moved(step: Progress) -> None:
+            item = printable(step.item).replace("\n", " ")
+            shown = item if len(item) <= _ITEM_CELLS else "…" + item[1 - _ITEM_CELLS :]
+            progress.update(task, completed=step.done, item=shown)
+
+        yield moved
+
 
 DEFAULT_STORE = Path("agentrag_store")
 WRONG_USAGE = 2
@@ -70,7 +185,7 @@ def _plain_when_piped(stream: Any) -> Console:  # noqa: ANN401  (a text stream o
     return _Terminal(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def build_graph(indexer: "DualIndexer") -> None:
+def build_graph(indexer: DualIndexer) -> None:
     """Build what waits for the vector graph: this process ends, and the next one should not begin with it."""
     if indexer.stats().waiting:
         console = side_channel()
@@ -126,7 +241,7 @@ def _discard_output() -> None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (lives until exit)
 
 
-def open_existing(store: Path) -> "DualIndexer":
+def open_existing(store: Path) -> DualIndexer:
     """The store in this folder.
 
     Raises:
@@ -159,7 +274,7 @@ def confirmed(question: str, *, yes: bool) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def parsed_span(text: str | None, option: str) -> "timedelta | None":
+def parsed_span(text: str | None, option: str) -> timedelta | None:
     """A length of time such as 36h, 7d or 2w.
 
     Raises:

@@ -1,9 +1,10 @@
-"""A file of sources, read and checked as a whole before anything is done."""
+"""References to environment variables in a file of sources, and what must never be printed."""
 
 from __future__ import annotations
 
 import difflib
 import glob
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -12,12 +13,239 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
 
-from langchain_agentrag.cli.source_kinds import COMMON, FORMS, KINDS, Kind
-from langchain_agentrag.cli.source_secrets import Secrets
 from langchain_agentrag.connector import BaseConnector
 from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.times import EPOCH, check_moment, check_span
+
+_REFERENCE = re.compile(r"\$(?:(?P<escaped>\$)\{|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{(?P<bad>[^}]*)\}?)")
+_PASSWORD = re.compile(r"://[^/@\s:]*:(?P<password>[^/@\s]+)@")
+_SHORTEST = 3  # characters; hiding anything shorter would blot out ordinary words
+
+
+class Secrets:
+    """Fills in `${NAME}` from the environment and remembers what came from there.
+
+    `$${` stands for `${`. What came from the environment and passwords in URLs are replaced by `***` in messages.
+
+    Args:
+        environment: Names and values.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._hidden: set[str] = set()
+
+    def fill(self, text: str) -> str:
+        """The text with its references replaced.
+
+        Raises:
+            KeyError: a variable is not set; the argument is its name.
+            ValueError: what stands between the braces is no name.
+        """
+        filled = _REFERENCE.sub(self._value, text)
+        for found in _PASSWORD.finditer(filled):
+            self._hide(found["password"])
+            self._hide(unquote(found["password"]))
+        return filled
+
+    def redact(self, text: str) -> str:
+        """The text without anything that must not be printed."""
+        for secret in sorted(self._hidden, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+    def _value(self, found: re.Match[str]) -> str:
+        if found["escaped"]:
+            return "${"
+        if found["name"] is None:
+            raise ValueError(found["bad"] or "")
+        value = self._environment[found["name"]]
+        self._hide(value)
+        return value
+
+    def _hide(self, value: str) -> None:
+        if len(value) >= _SHORTEST:
+            self._hidden.add(value)
+
+
+Settings = Mapping[str, Any]
+"""Keys and checked values of one `[[source]]`."""
+
+_TEXT, _FLAG, _COUNT = "a text", "true or false", "a whole number"
+_TEXTS, _TABLE = "a text or a list of texts", "a table"
+_AGENTS = '"recorded", or a table of session = "agent"'
+
+FORMS: Mapping[str, Callable[[object], bool]] = {
+    _TEXT: lambda value: isinstance(value, str) and bool(value.strip()),
+    _FLAG: lambda value: isinstance(value, bool),
+    _COUNT: lambda value: isinstance(value, int) and not isinstance(value, bool),
+    _TEXTS: lambda value: (
+        isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+    ),
+    _TABLE: lambda value: isinstance(value, dict),
+    _AGENTS: lambda value: (
+        value == "recorded"
+        or (isinstance(value, dict) and bool(value) and all(isinstance(name, str) for name in value.values()))
+    ),
+}
+"""What a value may be, and the test for it."""
+
+COMMON: Mapping[str, str] = {"name": _TEXT, "type": _TEXT, "agent": _TEXT}
+"""Keys of every source."""
+
+_FILE_URL = re.compile(r"(?P<scheme>(?:sqlite|duckdb)(?:\+\w+)?):///(?P<path>[^/?:][^?]*)(?P<rest>\?.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of source.
+
+    Attributes:
+        keys: Key → form of its value, besides the common ones.
+        required: Groups of keys of which exactly one is needed.
+        build: Makes the connector of the settings; relative paths are relative to the folder.
+        watched: Keys that hold a path whose changes can be followed.
+        check: Raises what is wrong with the settings whether or not the source is there.
+        looks: Whether making the connector looks at that path.
+    """
+
+    keys: Mapping[str, str]
+    required: tuple[tuple[str, ...], ...]
+    build: Callable[[Settings, Path], BaseConnector]
+    watched: tuple[str, ...] = ()
+    check: Callable[[Settings], object] = lambda _settings: None
+    looks: bool = False
+
+
+def _files(settings: Settings, folder: Path) -> BaseConnector:
+    from langchain_agentrag.connectors.files import FileSystemConnector
+
+    names = {"agent": "agent_id", "ignore_files": "respect_ignore_files"}
+    options = {names.get(key, key): value for key, value in settings.items() if key not in {"type", "path"}}
+    return FileSystemConnector(folder / Path(settings["path"]).expanduser(), **options)
+
+
+def _database(settings: Settings, folder: Path) -> BaseConnector:
+    from langchain_agentrag.connectors.sql.connector import DatabaseConnector
+
+    names = {"agent": "agent_id"}
+    options = {names.get(key, key): value for key, value in settings.items() if key not in {"type", "url"}}
+    if isinstance(options.get("metadata"), str):
+        options["metadata"] = [options["metadata"]]
+    return DatabaseConnector(_url(settings["url"], folder), **options)
+
+
+def _schema(settings: Settings, folder: Path) -> BaseConnector:
+    from langchain_agentrag.connectors.sql.schema import DatabaseSchemaConnector
+
+    options = {key: value for key, value in settings.items() if key not in {"type", "url", "agent"}}
+    for key in {"tables", "schemas"} & options.keys():
+        options[key] = [options[key]] if isinstance(options[key], str) else options[key]
+    return DatabaseSchemaConnector(_url(settings["url"], folder), agent_id=settings.get("agent"), **options)
+
+
+def _memory(settings: Settings, folder: Path) -> BaseConnector:
+    from langchain_agentrag.connectors.memory import AgentMemoryConnector
+
+    taken = {"type", "path", "url", "agent", "agents", "zone"}
+    options = {key: value for key, value in settings.items() if key not in taken}
+    if "zone" in settings:
+        options["zone"] = _zone(settings["zone"])
+    path = settings.get("path")
+    place = _url(settings["url"], folder) if path is None else folder / Path(path).expanduser()
+    return AgentMemoryConnector(place, agent_id=_owner(settings), **options)
+
+
+def _check_memory(settings: Settings) -> None:
+    if "zone" in settings:
+        _zone(settings["zone"])
+    owner = _owner(settings)
+    check_agent_id(None if callable(owner) else owner)
+    if settings.get("shared", False) is (owner is not None):
+        raise UsageError(
+            "a memory needs agent = …, agents = …, or shared = true, one of them: whose it is cannot be guessed."
+        )
+
+
+def _owner(settings: Settings) -> Any:  # noqa: ANN401  (an agent, or a function of a session)
+    agents = settings.get("agents")
+    if agents is None:
+        return settings.get("agent")
+    if "agent" in settings:
+        raise UsageError("agent = … and agents = … contradict each other: keep one of them.")
+    if agents == "recorded":
+        return lambda session: session.agent_id
+    return lambda session: agents.get(session.id)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError) as error:
+        raise UsageError(
+            f'zone = "{name}" is no zone this machine knows: write "Asia/Shanghai", say.'
+        ) from error
+
+
+def _url(url: str, folder: Path) -> str:
+    """The URL, the path of a database file in it made absolute."""
+    found = _FILE_URL.fullmatch(url)
+    if found is None:
+        return url
+    path = (folder / Path(found["path"]).expanduser()).as_posix()
+    return f"{found['scheme']}:///{path}{found['rest'] or ''}"
+
+
+KINDS: Mapping[str, Kind] = {
+    "files": Kind(
+        {
+            **dict.fromkeys(("glob", "exclude"), _TEXTS),
+            **dict.fromkeys(("hidden", "ignore_files", "follow_links"), _FLAG),
+            "path": _TEXT,
+            "max_bytes": _COUNT,
+            "metadata": _TABLE,
+        },
+        (("path",),),
+        _files,
+        ("path",),
+    ),
+    "database": Kind(
+        {
+            **dict.fromkeys(
+                ("url", "table", "query", "text", "agent_column", "no_agent", "version_column"), _TEXT
+            ),
+            **dict.fromkeys(("key", "metadata"), _TEXTS),
+            "content_addressed": _FLAG,
+            "labels": _TABLE,
+        },
+        (("url",), ("table", "query")),
+        _database,
+    ),
+    "schema": Kind(
+        {**dict.fromkeys(("tables", "schemas"), _TEXTS), "url": _TEXT, "examples": _COUNT},
+        (("url",),),
+        _schema,
+    ),
+    "memory": Kind(
+        {
+            **dict.fromkeys(("path", "url", "backend", "table", "prefix", "zone"), _TEXT),
+            **dict.fromkeys(("shared", "system"), _FLAG),
+            "agents": _AGENTS,
+            "metadata": _TABLE,
+        },
+        (("path", "url"),),
+        _memory,
+        ("path",),
+        check=_check_memory,
+        looks=True,
+    ),
+}
+"""Kinds by the name that `type` gives."""
+
 
 _TOP = {"store": "a text", "embeddings": "a text", "interval": "a text", "source": "[[source]] sections"}
 _INTERVAL = timedelta(seconds=60)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from langchain_agentrag.cli import render
-from langchain_agentrag.cli.documents import plain
 from langchain_agentrag.cli.session import (
     INTERRUPTED,
     JsonOption,
@@ -17,6 +16,7 @@ from langchain_agentrag.cli.session import (
     build_graph,
     fail,
     guarded,
+    plain,
     side_channel,
 )
 
@@ -78,7 +78,7 @@ def _chosen(file: "SourceFile", only: list[str]) -> "list[Source]":
 
 
 def _pass(run: "Run", sources: "Iterable[Source]") -> "list[SourceOutcome]":
-    from langchain_agentrag.cli.progress import progress_bar
+    from langchain_agentrag.cli.session import progress_bar
 
     outcomes = []
     for source in sources:
@@ -92,7 +92,7 @@ def _pass(run: "Run", sources: "Iterable[Source]") -> "list[SourceOutcome]":
 
 def _follow(run: "Run", file: "SourceFile", chosen: "list[Source]", *, as_json: bool) -> None:
     """Pass after pass over what may have changed; only what did is told."""
-    from langchain_agentrag.cli.source_watch import due_sources
+    from langchain_agentrag.cli.source_sync import due_sources
 
     names = {source.name for source in chosen}
     if not as_json:

@@ -11,11 +11,16 @@ picks the backend, `prefixes` knows the model families, `hashing` needs no model
 unrelated text.
 """
 
-from langchain_agentrag.embedding.background import Background, background_cosine
-from langchain_agentrag.embedding.embedder import Backend, Embedder
+from langchain_agentrag.embedding.backends import EmbedderSpec, resolve_embedder
+from langchain_agentrag.embedding.embedder import (
+    Backend,
+    Background,
+    Embedder,
+    Prefixes,
+    background_cosine,
+    prefixes_for,
+)
 from langchain_agentrag.embedding.hashing import HashingEmbeddings
-from langchain_agentrag.embedding.prefixes import Prefixes, prefixes_for
-from langchain_agentrag.embedding.resolve import EmbedderSpec, resolve_embedder
 
 __all__ = [
     "Backend",

@@ -23,10 +23,16 @@ from langchain_agentrag.evaluation.collection import (
     write_questions,
 )
 from langchain_agentrag.evaluation.drafting import draft_questions
-from langchain_agentrag.evaluation.measures import MEASURES, measure
 from langchain_agentrag.evaluation.misses import Failure, failures
 from langchain_agentrag.evaluation.report import html_report
-from langchain_agentrag.evaluation.runner import Evaluation, Run, evaluate, standard_settings
+from langchain_agentrag.evaluation.runner import (
+    MEASURES,
+    Evaluation,
+    Run,
+    evaluate,
+    measure,
+    standard_settings,
+)
 from langchain_agentrag.evaluation.statistics import Difference, Interval, compare, interval
 from langchain_agentrag.evaluation.sweep import Advice, grid, sweep
 from langchain_agentrag.evaluation.vectors import cached_embedder

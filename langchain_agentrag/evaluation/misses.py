@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from langchain_agentrag.evaluation.judging import Judged
+from langchain_agentrag.evaluation.collection import Judged
 from langchain_agentrag.evaluation.runner import DEPTH, Evaluation, search
 from langchain_agentrag.search.options import SearchOptions
 from langchain_agentrag.types import Hit, Hits

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.evaluation.collection import Collection, Question
-from langchain_agentrag.evaluation.measures import MEASURES
-from langchain_agentrag.evaluation.runner import DEPTH, Evaluation, Tell, evaluate
+from langchain_agentrag.evaluation.runner import DEPTH, MEASURES, Evaluation, Tell, evaluate
 from langchain_agentrag.evaluation.statistics import Difference, compare
 from langchain_agentrag.search.fusion import FusionName
 from langchain_agentrag.search.options import SearchOptions

@@ -8,8 +8,7 @@ from typing import Any, Literal, get_args
 
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.guard.problems import Problem
-from langchain_agentrag.guard.validation import ArgumentSchema, Checked
+from langchain_agentrag.guard.validation import ArgumentSchema, Checked, Problem
 
 RiskName = Literal["read", "low", "medium", "high"]
 """`read`: changes nothing · `low`: easily undone · `medium`: others see it, or it costs · `high`: cannot be undone."""

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, get_args
+
+import numpy as np
 
 from langchain_agentrag import filters
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageError
+from langchain_agentrag.embedding import Embedder
+from langchain_agentrag.errors import InvalidDocumentError, ScopeError, StoreMismatchError, UsageError
+from langchain_agentrag.filters import Condition, Filter, conjoin
+from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.scope import resolve_owner
+from langchain_agentrag.search.options import check_window
 from langchain_agentrag.store.partition_cache import filterable
+from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.queries import documents_of, is_storable
 from langchain_agentrag.store.store import Store
-from langchain_agentrag.times import document_expiry
+from langchain_agentrag.times import EXPIRY_KEY, document_expiry
 from langchain_agentrag.types import Section, SourceDocument, TextKind
 
 _CLAIM = "agent_id"
@@ -169,3 +177,116 @@ def _content_id(text: str, metadata: Mapping[str, Any], seen: Counter[str]) -> s
     name = f"content-{digest.hexdigest()}"
     seen[name] += 1
     return name if seen[name] == 1 else f"{name}-{seen[name]}"
+
+
+Given = Sequence[float] | None
+Model = Callable[[], Embedder]
+
+
+def with_vectors(
+    documents: Iterable[SourceDocument], vectors: Iterable[Given] | None, model: Model, *, split: bool
+) -> Iterator[tuple[SourceDocument, Vectors | None]]:
+    """Each document with its vector, or with None where the model has to make one.
+
+    Raises:
+        UsageError: the documents are to be cut, so a vector of the whole would fit none of the pieces.
+        InvalidDocumentError: there are more or fewer vectors than documents, or one is no list of finite numbers.
+        StoreMismatchError: a vector has another length than the model's.
+    """
+    if vectors is None:
+        return ((document, None) for document in documents)
+    if split:
+        raise UsageError("vectors=… belong to whole documents: pass split=False, or leave the vectors out.")
+    return _pairs(documents, vectors, model)
+
+
+def _pairs(
+    documents: Iterable[SourceDocument], vectors: Iterable[Given], model: Model
+) -> Iterator[tuple[SourceDocument, Vectors | None]]:
+    try:
+        for document, given in zip(documents, vectors, strict=True):
+            yield document, None if given is None else _checked(document, given, model)
+    except ValueError as error:
+        if "zip()" not in str(error):
+            raise
+        raise InvalidDocumentError("vectors=… must hold one vector, or None, per document.") from error
+
+
+def _checked(document: SourceDocument, given: Sequence[float], model: Model) -> Vectors:
+    try:
+        vector: Vectors = np.asarray(given, dtype=np.float32)
+    except (TypeError, ValueError):
+        vector = np.empty((0, 0), dtype=np.float32)
+    if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
+        raise InvalidDocumentError(
+            f"The vector of document {document.doc_id!r} must be one list of finite numbers."
+        )
+    embedder = model()
+    if len(vector) != embedder.dimension:
+        raise StoreMismatchError(
+            f"The vector of document {document.doc_id!r} has {len(vector)} dimensions, the store's model "
+            f"{embedder.name} makes {embedder.dimension}: open the store with the model that made the vectors, "
+            "embeddings=…, or leave them out."
+        )
+    return vector
+
+
+MANY_EXPIRED = 1_000
+"""Expired documents at which a write sweeps them away: before that it costs more than leaving them out of searches."""
+
+
+def selection(
+    now: datetime,
+    where: Any,  # noqa: ANN401  (a filter of any make)
+    *,
+    session: object = None,
+    after: object = None,
+    before: object = None,
+) -> Filter | None:
+    """What a filter, a session and a stretch of time ask for together; None when nothing does.
+
+    Raises:
+        FilterError: the filter cannot be parsed.
+        InvalidQueryError: a bound is no time.
+    """
+    of_session = None if session is None else Condition("session", "$eq", session)
+    return conjoin(
+        conjoin(filters.parse(where), of_session), check_window({"after": after, "before": before}, now)
+    )
+
+
+def remove_chosen(
+    store: Store,
+    pipeline: Pipeline,
+    owner: str | None,
+    doc_ids: str | Iterable[str] | None,
+    condition: Filter | None,
+) -> None:
+    """Remove an owner's documents: those named, those a condition keeps, or those both agree on."""
+    named = as_doc_ids(doc_ids)
+    chosen = set(named) if named is not None else None
+    for doc_id in named or () if condition is None else matching_ids(store, owner, condition):
+        if chosen is None or doc_id in chosen:
+            pipeline.remove(owner, doc_id)
+
+
+def refuse_everything(doc_ids: object, condition: Filter | None) -> None:
+    """Refuse to delete when nothing is left out.
+
+    Raises:
+        UsageError: neither ids nor a condition that looks at a key, such as {}, or {"$and": []}.
+    """
+    if doc_ids is None and not filters.keys(condition):
+        raise UsageError(
+            "delete() needs doc_ids, a session, a time, or a filter that keeps something out: an empty one would "
+            "delete everything. To remove all of an agent's documents use forget_agent(agent_id)."
+        )
+
+
+def expiring(documents: Iterable[SourceDocument], when: datetime | None) -> Iterator[SourceDocument]:
+    """The documents, those that do not say when they expire with this moment; None leaves them as they are."""
+    for document in documents:
+        if when is None or document.metadata.get(EXPIRY_KEY) is not None:
+            yield document
+        else:
+            yield replace(document, metadata={**document.metadata, EXPIRY_KEY: when})

@@ -1,4 +1,4 @@
-"""Documents to committed batches: chunk, analyse, embed what is new, write; the next batch is prepared meanwhile."""
+"""What waits to be written: documents that are cut and analysed, removals, and versions of their items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
@@ -16,7 +16,6 @@ import numpy as np
 
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import StoreMismatchError
-from langchain_agentrag.ingest.pending import Address, Draft, Pending
 from langchain_agentrag.store.commit import (
     Batch,
     Outcome,
@@ -30,11 +29,46 @@ from langchain_agentrag.store.commit import (
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.queries import StoredDocument, find_document, find_documents, known_vectors
 from langchain_agentrag.store.store import Store
-from langchain_agentrag.text import Analyzer
+from langchain_agentrag.text import Analyzer, Terms
 from langchain_agentrag.text.chunking import Chunking, chunk_document, speaker_of
 from langchain_agentrag.text.sentences import says_something
 from langchain_agentrag.times import document_expiry
 from langchain_agentrag.types import Chunk, Failure, Progress, SourceDocument, SyncReport
+
+Address = tuple[str | None, str]
+"""(owner, doc_id)."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A document that is cut and analysed but not embedded yet."""
+
+    document: SourceDocument
+    signature: bytes
+    chunks: list[Chunk]
+    terms: list[Terms]
+    source: str | None
+    item: str | None
+    vector: Vectors | None = None
+
+
+@dataclass(slots=True)
+class Pending:
+    """What the next batch will hold, keyed so that a later document replaces an earlier one of the same address."""
+
+    drafts: dict[Address, Draft] = field(default_factory=dict)
+    removes: dict[Address, None] = field(default_factory=dict)
+    versions: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    gone: list[tuple[str, str]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.drafts or self.removes or self.versions or self.gone)
+
+    @property
+    def addresses(self) -> set[Address]:
+        """Addresses of the documents that change."""
+        return {*self.drafts, *self.removes}
+
 
 _SECONDS_PER_BATCH = 4.0  # of embedding: what a kill may cost
 _SMALLEST, _LARGEST = 32, 1024  # chunks per batch

@@ -1,7 +1,8 @@
-"""`HybridRetriever`: the LangChain retriever face of a store."""
+"""What a tracer sees of a hybrid search: one child run per leg, with the hits that leg found."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,10 +13,9 @@ from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from langchain_agentrag.errors import ScopeError
+from langchain_agentrag.errors import RetrievalError, ScopeError
 from langchain_agentrag.filters import parse
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain import tracing
 from langchain_agentrag.langchain.identity import WhenMissing, caller, calling, check_identity
 from langchain_agentrag.langchain.search_types import PER_CALL, SearchType, engine_options
 from langchain_agentrag.scope import check_agent_id
@@ -27,6 +27,54 @@ from langchain_agentrag.types import Hit, Hits, LegEvidence
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
+
+if TYPE_CHECKING:
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+
+    Show = Callable[[Hit], Document]
+
+
+def report_legs(run: CallbackManagerForRetrieverRun, hits: Hits, show: Show) -> None:
+    """Tell whoever listens what each leg contributed to the hits, in the leg's own order, and which leg failed."""
+    if not run.inheritable_handlers:
+        return
+    for leg, found, failure in _legs(hits):
+        child = run.get_child(leg).on_retriever_start({"name": leg}, hits.query, name=f"agentrag {leg} leg")
+        if failure:
+            child.on_retriever_error(RetrievalError(failure))
+        else:
+            child.on_retriever_end([show(hit) for hit in found])
+
+
+async def areport_legs(run: AsyncCallbackManagerForRetrieverRun, hits: Hits, show: Show) -> None:
+    """`report_legs` for asynchronous runs."""
+    if not run.inheritable_handlers:
+        return
+    for leg, found, failure in _legs(hits):
+        child = await run.get_child(leg).on_retriever_start(
+            {"name": leg}, hits.query, name=f"agentrag {leg} leg"
+        )
+        if failure:
+            await child.on_retriever_error(RetrievalError(failure))
+        else:
+            await child.on_retriever_end([show(hit) for hit in found])
+
+
+def _legs(hits: Hits) -> list[tuple[str, list[Hit], str]]:
+    """(leg, its hits in its order, why it failed or "") for each leg that was asked."""
+    legs = []
+    for leg in ("vector", "keyword"):
+        if hits.mode not in {"hybrid", leg}:
+            continue
+        ranked = []
+        for hit in hits:
+            evidence = hit.explanation.vector if leg == "vector" else hit.explanation.keyword
+            if evidence is not None and evidence.rank is not None:
+                ranked.append((evidence.rank, hit))
+        ranked.sort(key=lambda pair: pair[0])
+        failure = next((note for note in hits.degraded if note.startswith(f"{leg}: ") and not ranked), "")
+        legs.append((leg, [hit for _, hit in ranked], failure))
+    return legs
 
 
 class HybridRetriever(BaseRetriever):
@@ -208,7 +256,7 @@ class HybridRetriever(BaseRetriever):
     ) -> list[Document]:
         k, options = self._options(kwargs)
         hits = self.indexer.search(query, k, agent_id=self._caller(), **options)
-        tracing.report_legs(run_manager, hits, self._document)
+        report_legs(run_manager, hits, self._document)
         return [self._document(hit) for hit in hits]
 
     async def _aget_relevant_documents(
@@ -216,7 +264,7 @@ class HybridRetriever(BaseRetriever):
     ) -> list[Document]:
         k, options = self._options(kwargs)
         hits: Hits = await self.indexer.asearch(query, k, agent_id=self._caller(), **options)
-        await tracing.areport_legs(run_manager, hits, self._document)
+        await areport_legs(run_manager, hits, self._document)
         return [self._document(hit) for hit in hits]
 
     def _caller(self) -> str | None:

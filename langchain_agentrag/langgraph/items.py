@@ -1,25 +1,165 @@
-"""Items of LangGraph's store as documents: where they stand, what of them is searched, and back again. Pure.
+"""Which values pass a filter of LangGraph's store, and which namespaces a pattern: as its `InMemoryStore` decides.
 
-An item becomes one document of its owner. Its id is `item:` and the JSON of namespace and key; labels of a namespace
-are joined by ".", which no label may contain, so `("agent1",)` is no beginning of `("agent10",)` and no character of
-a label means anything. The value is kept whole in the metadata, as JSON with dates, Decimal and bytes besides.
+This is not the filter language of `filters`: operators compare numbers only, a dict without operators is a part that
+the value must have, and what cannot be compared is an error. Code that moves from `InMemoryStore` finds the same.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from langgraph.store.base import InvalidNamespaceError, get_text_at_path, tokenize_path
 
-from langchain_agentrag.errors import InvalidDocumentError
+from langchain_agentrag.errors import FilterError, InvalidDocumentError, ScopeError
 from langchain_agentrag.filters import And, Condition, Filter, Or
+from langchain_agentrag.langchain.identity import caller, check_identity
 from langchain_agentrag.metadata import normalise, shown
+from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.text.sentences import says_something
 from langchain_agentrag.types import Section, SourceDocument
+
+_ORDERINGS: Mapping[str, Callable[[float, float], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+_KNOWN = ("$eq", "$ne", *_ORDERINGS)
+
+
+def passes(value: Mapping[str, Any], where: Mapping[str, Any] | None) -> bool:
+    """Whether a value passes a filter.
+
+    Raises:
+        FilterError: there is no such operator.
+        TypeError: an ordering meets something that is no number, or a key that is not there.
+        ValueError: an ordering meets a text that is no number.
+    """
+    return all(_agrees(value.get(key), wanted) for key, wanted in (where or {}).items())
+
+
+def _agrees(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        if any(key.startswith("$") for key in wanted):
+            return all(_compares(found, name, operand) for name, operand in wanted.items())
+        return isinstance(found, dict) and all(_agrees(found.get(key), part) for key, part in wanted.items())
+    if isinstance(wanted, list | tuple):
+        return (
+            isinstance(found, list | tuple) and len(found) == len(wanted) and all(map(_agrees, found, wanted))
+        )
+    return bool(found == wanted)
+
+
+def _compares(found: Any, name: str, operand: Any) -> bool:
+    if name in {"$eq", "$ne"}:
+        return bool(found == operand) is (name == "$eq")
+    if name not in _ORDERINGS:
+        raise FilterError(
+            f"Unsupported operator: {name}. LangGraph's store has {' '.join(_KNOWN)}; for more, search the store "
+            "behind it with the filter language of `DualIndexer.search`."
+        )
+    return _ORDERINGS[name](_number(found, name), _number(operand, name))
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"Cannot compare {shown(value)} by {name}: operators of LangGraph's store compare numbers only, and every "
+            "item under the namespace must have one there. Narrow the namespace, or put numbers."
+        ) from error
+
+
+def matches(kind: Literal["prefix", "suffix"], pattern: tuple[str, ...], namespace: tuple[str, ...]) -> bool:
+    """Whether a namespace begins or ends as a pattern says; "*" stands for any one label.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if kind not in {"prefix", "suffix"}:
+        raise ValueError(f"Unsupported match type: {kind}. Namespaces match by 'prefix' or 'suffix'.")
+    if len(namespace) < len(pattern):
+        return False
+    part = namespace[: len(pattern)] if kind == "prefix" else namespace[len(namespace) - len(pattern) :]
+    return all(asked in {"*", label} for asked, label in zip(pattern, part, strict=True))
+
+
+Namespace = tuple[str, ...]
+
+AgentOf = Callable[[Namespace], str | None]
+"""Owner of a namespace; also asked for the beginning of one."""
+
+
+class Owners:
+    """The owner of each namespace.
+
+    Args:
+        agent_id: One agent for all.
+        agent_id_key: The agent that each run names under this key.
+        agent_of: The agent of a namespace.
+        shared: Whether items may be shared: all of them, or those that agent_of gives None for.
+
+    Raises:
+        ScopeError: not exactly one way was given.
+    """
+
+    def __init__(
+        self, agent_id: str | None, agent_id_key: str | None, agent_of: AgentOf | None, *, shared: bool
+    ) -> None:
+        check_identity(agent_id, agent_id_key)
+        ways = [agent_id is not None, agent_id_key is not None, agent_of is not None]
+        if sum(ways) + (shared and agent_of is None) != 1:
+            raise ScopeError(
+                "A HybridStore needs one owner for its items: agent_id='…', agent_id_key='…' for the agent each run "
+                "names, agent_of=function of the namespace, or shared=True for items that every agent may see."
+            )
+        self._agent, self._key, self._agent_of, self._shared = agent_id, agent_id_key, agent_of, shared
+
+    def __repr__(self) -> str:
+        if self._agent is not None:
+            return f"agent_id={self._agent!r}"
+        if self._key is not None:
+            return f"agent_id_key={self._key!r}"
+        return f"shared={self._shared}" if self._agent_of is None else f"agent_of={self._agent_of!r}"
+
+    def of(self, namespace: Namespace) -> str | None:
+        """The owner of a namespace; None for shared.
+
+        Raises:
+            ScopeError: nobody is said to own it.
+        """
+        if self._agent_of is None:
+            return caller(self._agent, self._key, "error")
+        try:
+            owner = check_agent_id(self._agent_of(namespace))
+        except ScopeError:
+            raise
+        except Exception as error:  # a caller's function may raise anything; each means that it does not say
+            raise ScopeError(
+                f"agent_of() does not say who owns {namespace!r}: {error!r}. {_REMEDY}"
+            ) from error
+        if owner is None and not self._shared:
+            raise ScopeError(f"agent_of() gave no owner for {namespace!r}. {_REMEDY}")
+        return owner
+
+    def of_patterns(self, patterns: Sequence[Namespace]) -> tuple[str | None, Namespace]:
+        """Owner of what is looked for by patterns, and the longest beginning without a "*" that they share in."""
+        plain = [pattern[: pattern.index("*")] if "*" in pattern else pattern for pattern in patterns]
+        longest = max(plain, key=len, default=())
+        return self.of(longest), longest
+
+
+_REMEDY = (
+    "Name a namespace that tells its agent, or let agent_of raise for those it does not know; with shared=True, None "
+    "stands for shared."
+)
+
 
 TYPE = "item"
 """`type` of a document that is an item."""
@@ -27,7 +167,6 @@ TYPE = "item"
 WHOLE = "$"
 """Path of the whole value."""
 
-Namespace = tuple[str, ...]
 
 _REFRESHED = (
     0.01  # share of its time to live that a read may leave unrenewed: a write costs more than it is worth

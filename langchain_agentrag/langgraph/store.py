@@ -1,9 +1,10 @@
-"""`HybridStore`: LangGraph's long-term memory with hybrid search, in Chinese and English, one owner per item."""
+"""A thread that sweeps now and then."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -27,23 +28,68 @@ from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langgraph.items import (
     WHOLE,
+    AgentOf,
     Namespace,
+    Owners,
     StoredItem,
     beginnings,
     check_labels,
     is_under,
     item_id,
+    matches,
     new_item,
+    passes,
     place_of,
 )
-from langchain_agentrag.langgraph.matching import matches, passes
-from langchain_agentrag.langgraph.owners import AgentOf, Owners
-from langchain_agentrag.langgraph.sweeper import Sweeper
 from langchain_agentrag.search.options import SearchOptions, check_request
-from langchain_agentrag.store.shelf import Shelf, Shelved
+from langchain_agentrag.store.queries import Shelf, Shelved
 from langchain_agentrag.types import SourceDocument
 
 logger = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """Calls a function every so often until it is stopped; a failure is logged and tried again at the next turn.
+
+    Args:
+        sweep: What to call; it says how much it removed.
+    """
+
+    def __init__(self, sweep: Callable[[], int]) -> None:
+        self._sweep = sweep
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, minutes: float) -> None:
+        """Begin, unless it has begun.
+
+        Raises:
+            UsageError: the interval is no positive number.
+        """
+        if not minutes > 0:
+            raise UsageError(f"Cannot sweep every {minutes!r} minutes: pass a positive number.")
+        if self._thread is None or not self._thread.is_alive():
+            self._ended.clear()
+            self._thread = threading.Thread(
+                target=self._run, args=(minutes * 60,), daemon=True, name="agentrag-sweeper"
+            )
+            self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """End; whether the thread did within so many seconds."""
+        self._ended.set()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self, seconds: float) -> None:
+        while not self._ended.wait(seconds):
+            try:
+                logger.info("swept %d expired items", self._sweep())
+            except Exception:
+                logger.exception("a sweep failed; the next one tries again")
+
 
 _OWN_OPTIONS = ("filter", "vector", "max_per_document")  # of a search, decided here
 _Address = tuple[str | None, str]

@@ -13,33 +13,39 @@ from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from langchain_agentrag.llama_index.budget import budgeted_tools
-    from langchain_agentrag.llama_index.citing import Citation, check_response, citations
-    from langchain_agentrag.llama_index.embedding import StoreEmbedding
     from langchain_agentrag.llama_index.filters import parse_filters
     from langchain_agentrag.llama_index.guard import guarded_tool
+    from langchain_agentrag.llama_index.ingestion import (
+        ConnectorReader,
+        StoreEmbedding,
+        chinese_sentence_splitter,
+    )
     from langchain_agentrag.llama_index.memory import HybridMemoryBlock
-    from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
-    from langchain_agentrag.llama_index.readers import ConnectorReader
+    from langchain_agentrag.llama_index.query_engine import (
+        AgentQueryEngine,
+        Citation,
+        check_response,
+        citations,
+    )
     from langchain_agentrag.llama_index.recorder import RecordingMemory
     from langchain_agentrag.llama_index.retriever import HybridRetriever
-    from langchain_agentrag.llama_index.splitter import chinese_sentence_splitter
     from langchain_agentrag.llama_index.tools import as_query_engine_tool
     from langchain_agentrag.llama_index.vectorstore import HybridVectorStore
 
 _HOMES = {
     "AgentQueryEngine": "query_engine",
-    "Citation": "citing",
-    "ConnectorReader": "readers",
+    "Citation": "query_engine",
+    "ConnectorReader": "ingestion",
     "HybridMemoryBlock": "memory",
     "HybridRetriever": "retriever",
     "HybridVectorStore": "vectorstore",
     "RecordingMemory": "recorder",
-    "StoreEmbedding": "embedding",
+    "StoreEmbedding": "ingestion",
     "as_query_engine_tool": "tools",
     "budgeted_tools": "budget",
-    "check_response": "citing",
-    "chinese_sentence_splitter": "splitter",
-    "citations": "citing",
+    "check_response": "query_engine",
+    "chinese_sentence_splitter": "ingestion",
+    "citations": "query_engine",
     "guarded_tool": "guard",
     "parse_filters": "filters",
 }

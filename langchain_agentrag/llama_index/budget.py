@@ -11,8 +11,8 @@ from llama_index.core.tools.types import adapt_to_async_tool
 from llama_index.core.workflow import Context
 
 from langchain_agentrag.agent.budget import Kind
-from langchain_agentrag.agent.meter import Answered, RetrievalMeter
-from langchain_agentrag.llama_index.workflow_tool import WorkflowTool
+from langchain_agentrag.agent.budget_session import Answered, RetrievalMeter
+from langchain_agentrag.llama_index.tools import WorkflowTool
 
 _CONTEXT = "ctx"
 _MARK = "agentrag_retrieval"

@@ -11,10 +11,10 @@ from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
 from llama_index.core.tools.types import adapt_to_async_tool
 
 from langchain_agentrag.errors import AgentRagError, ScopeError
-from langchain_agentrag.guard.model_check import validators_of
 from langchain_agentrag.guard.operations import AgentOperations, Operations
 from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome, RiskName, ToolRule
-from langchain_agentrag.llama_index.workflow_tool import WorkflowTool
+from langchain_agentrag.guard.validation import validators_of
+from langchain_agentrag.llama_index.tools import WorkflowTool
 from langchain_agentrag.scope import check_agent_id
 
 logger = logging.getLogger(__name__)

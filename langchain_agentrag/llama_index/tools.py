@@ -1,16 +1,16 @@
-"""A query engine as a tool: the query arrives as the model wrote it, and the agent is nothing a model can name."""
+"""What every tool of ours is to an `AgentWorkflow`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.schema import NodeWithScore
-from llama_index.core.tools import QueryEngineTool, ToolMetadata, ToolOutput
+from llama_index.core.tools import FunctionTool, QueryEngineTool, ToolMetadata, ToolOutput
 from llama_index.core.workflow import Context
 from pydantic import BaseModel, Field
 
@@ -19,8 +19,34 @@ from langchain_agentrag.agent.tool_arguments import point_in_time
 from langchain_agentrag.errors import InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
 from langchain_agentrag.llama_index.retriever import HybridRetriever
-from langchain_agentrag.llama_index.workflow_tool import WorkflowTool
 from langchain_agentrag.scope import check_agent_id
+
+
+class WorkflowTool(FunctionTool):
+    """A tool that a workflow hands its context, which it does to a `FunctionTool` only.
+
+    Whoever takes the function out of it gets `call` or `acall`, so that nothing goes past them.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """`call`."""
+        return self.call(*args, **kwargs)
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The tool as a function."""
+        return self.call
+
+    @property
+    def async_fn(self) -> Callable[..., Awaitable[Any]]:
+        """The tool as an asynchronous function."""
+        return self.acall
+
+    @property
+    def real_fn(self) -> Callable[..., Any]:
+        """The asynchronous one: agents that write code are given it, and run it in an event loop."""
+        return self.acall
+
 
 LONGEST_DESCRIPTION = 1024
 """Characters a model provider takes as a tool's description."""

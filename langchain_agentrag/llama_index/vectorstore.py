@@ -22,8 +22,8 @@ from langchain_agentrag.errors import InvalidQueryError, ScopeError
 from langchain_agentrag.filters import Condition, Filter, conjoin
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.ingest.documents import as_source_documents
-from langchain_agentrag.llama_index.embedding import StoreEmbedding
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
+from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import (
     from_document,
     from_hit,

@@ -10,7 +10,7 @@ from errno import errorcode
 from typing import Any, Literal, get_args
 
 from langchain_agentrag.query.time_expressions import TimeRange, time_range
-from langchain_agentrag.text.fold import simplify
+from langchain_agentrag.text.tokenizer import simplify
 
 RouteType = Literal["hybrid", "vector", "keyword", "memory", "tool_history"]
 """How a question is searched for: by both legs or one of them, or in what an agent said, or in what it did."""

@@ -1,4 +1,8 @@
-"""Questions in a conversation: those that lean on what was said before are completed from it, others stay as is."""
+"""Whether a question stands alone or leans on the conversation before it: rules on words, in Chinese and English.
+
+A question leans when a pronoun or pointer in it has nothing to point at within the question itself, when it is the
+rest of a question ("what about 2023?", "第二个呢"), or when no word in it says what it is about ("how much?").
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,337 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.llm import LanguageModel, ModelFailure, ask
-from langchain_agentrag.search.leaning import (
-    content_words,
-    is_rest,
-    leans,
-    ordinal,
-    shares_word,
-    subject_words,
-    topic_words,
-)
-from langchain_agentrag.text.fold import simplify
+from langchain_agentrag.text.tokenizer import STOP_WORDS, choose, cut, segmenter, simplify, tagged
 
 if TYPE_CHECKING:
     from langchain_agentrag.search.options import SearchRequest
 
 logger = logging.getLogger(__name__)
+
+_TOKEN = re.compile(r"[A-Za-z0-9][\w.+#'’/-]*|[\u3400-\u9fff]+", re.ASCII)
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_HAN_RUN = re.compile(r"[\u3400-\u9fff]+")
+_LATIN = re.compile(r"[A-Za-z0-9][\w.+#'/-]*", re.ASCII)
+_OBJECTS = "假款班职费税婚学钱票房车账货证卡网机岗薪险餐户单金约档刀油电话会销"
+"""Last characters of verbs that hold their object: 请假, 退款, 换刀."""
+
+_CODE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S+")
+_NUMBER = re.compile(r"\d")
+
+_ASKED = """
+price cost costs size weight height length width color colour date time day reason author owner address phone
+number name names status deadline duration limit limits requirement requirements example examples detail
+details step steps difference differences advantage advantages disadvantages version versions type types kind
+kinds option options meaning definition capacity speed range population capital temperature location much many
+long often old big large small tall fast high far deep expensive cheap cheaper bigger smaller faster better
+best worse good bad last more less else possible free answer question thing things way please really still too
+just one ones also next first second third fourth former latter same instead
+价格 多少钱 价钱 费用 价位 售价 尺寸 大小 重量 长度 高度 颜色 日期 时间 地点 原因 理由 作者 地址 电话 名字
+名称 状态 期限 限制 要求 条件 例子 细节 步骤 区别 优点 缺点 优缺点 版本 类型 种类 选项 意思 定义 容量 速度
+范围 人口 首都 温度 气温 位置 多少 多久 多大 多长 多高 多远 多重 多快 多深 贵 便宜 好 坏 大 小 快 慢 高 低
+远 近 长 重 详细 具体 办 办法 方法 可能 允许 有效 免费 答案 问题 东西 情况 钱 号 人 个 次 年 月 天 日 在哪
+还有 里面 第 方案 那边 那儿 这边 这儿 哪年 哪天 哪位 哪家 哪种 啥 咋 为啥 怎么回事 是什么 什么时候 怎么样
+有没有 可不可以 能不能 要不要 一点 一下 再 说说 点 些 种 款 家 位 名 条 项 步 本 部 后来 然后 接着 结果 其他
+其它 别的 同样 一样 这样 那样 内 外 前 后 行 成 叫 跟 比 能 对 岁 怎么办 有 多 回事 哪国 国家 更 不同 不一样
+哪国人 最后 当时 主要 谁 哪些
+"""
+_DONE = """
+work works working use uses used using do does done make makes made get gets got mean means happen happens
+happened cause causes caused start starts started end ends ended begin begins open opens close closes take
+takes took need needs needed help tell say said show explain give know think find found look come go went
+allowed available included install installed installing fix fixed solve buy bought sell live lives born die
+died write wrote written support supports supported include includes return returned apply applies change
+changed approve approved eligible cancel cancelled configure set setup enable enabled disable disabled remove
+delete add update upgrade modify download submit check test order replace contact join register sign book pay
+charge choose confirm restart reset required compare describe summarize summarise repeat clarify elaborate
+annual monthly yearly
+用 使用 做 买 卖 安装 装 修 修理 解决 处理 开始 结束 打开 关闭 发生 出现 需要 支持 退 换 说 介绍 解释 告诉
+知道 觉得 看 找 来 去 住 继续 出生 去世 写 毕业 成立 位于 换成 改成 讲讲 谈谈 起 算 申请 签字 审批 批准 办理
+修改 设置 配置 查看 查询 取消 更换 联系 提交 下载 升级 删除 添加 启用 停用 恢复 检查 计算 参加 报名 预约
+购买 下单 收到 生效 负责 更新 调整 变更 选择 区分 确认 通知 包括 写入 比较
+"""
+ASKED = frozenset(_ASKED.split())
+"""Words that every kind of thing has a question for: they say what is asked, not of what."""
+
+GENERIC = ASKED | frozenset(_DONE.split())
+"""These, and verbs that want an object: a question of nothing else says not what it is about."""
+
+_FILLER_EN = re.compile(
+    r"^(?:ok(?:ay)?|thanks?(?: you)?|great|well|right|i see|hi|hello|sure|got it|hm+|yes|no)\b[\s,.!:;-]*",
+    re.I,
+)
+_LEAD_EN = re.compile(r"^(?:and|but|so|or|also|then)\b[\s,]*", re.I)
+_ALWAYS_EN = re.compile(
+    r"^(?:what about|how about|what if|same for|which ones?\b|why(?: not)?\W*$|how so|how come\W*$|when\W*$|"
+    r"where\W*$|who\W*$)|\b(?:what|anything|who|where|something|someone) else\b|^(?:tell me )?more\b|"
+    r"\bthe (?:former|latter)\b|"
+    r"\bthe same(?: (?:for|with|one))?\b|\b(?:over|from|in) there\b|\bthere\W*$|"
+    r"\b(?:the|that|this|another|other|which|first|second|third|fourth|last|next|\w+er)\s+ones?\b|"
+    r"\bthe (?:first|second|third|fourth|fifth|last)(?: (?:option|item|point|step))?(?=\W*$|\s+(?:is|was|do|does|"
+    r"did|cost|work|mean|have|has|take)s?\b)",
+    re.I,
+)
+_EXISTS = re.compile(r"\b(?:is|are|was|were|be|been)\s+there\W*$", re.I)
+_EXPLETIVE = re.compile(
+    r"\b(?:is|was|be|would|will)? ?it(?:'s| is| was| be)? (?:possible|safe|allowed|necessary|true|ok|okay|legal|worth|"
+    r"better|best|normal|enough|important|required|dangerous|easy|hard|like)\s+(?:to|that|for|if|when)\b|"
+    r"\bwhat time is it\b|\bit (?:take|rain|snow)s?\b|\bit(?:'s| is| was| (?:will|may|might|should) be)? "
+    r"(?:rain|snow|hail|freez)(?:ing|ed|y)\b|\b(?:does|did|will|would) it take (?:to|for|from)\b|"
+    r"\bhow is it (?:possible )?that\b",
+    re.I,
+)
+_PRONOUN_EN = re.compile(
+    r"\b(?:it|they|them|theirs|he|him|she|hers|itself|themselves|himself|herself)\b", re.I
+)
+_POSSESSIVE_EN = re.compile(r"\b(?:its|their|his|her)\b", re.I)
+_POINTER_EN = re.compile(
+    r"\b(this|that|these|those)\b(?:\s+(?:(?:coming|past|last|very|current|fiscal|financial|calendar|academic|school)\s+)?"
+    r"([\w-]+))?",
+    re.I,
+)
+_DEPARTMENT = re.compile(r"\bIT\b")  # in capitals no pronoun
+_CHOICE_EN = re.compile(r"^which ones?\b(?=.*?(?:\bof\s+(?!them|these|those|it\b)|[,:]\s*\w.*\bor\b))", re.I)
+_QUOTED = re.compile(r"(?<=[\"“「『《`])[^\"“”「」『』《》`]+(?=[\"”」』》`])")
+_DEICTIC = frozenset(
+    "year month week day days morning afternoon evening night time moment century quarter season weekend summer winter "  # noqa: SIM905
+    "spring autumn fall semester term".split()
+)
+_AFTER_CONJUNCTION = frozenset(
+    "the a an i we you they he she it my our your there each every all any no some".split()  # noqa: SIM905
+)
+_CLAUSE_EN = re.compile(
+    r"[,;:—]|\b(?:if|when|whenever|while|because|since|after|before|but|although|though|unless|until|once|and|or|so)\b",
+    re.I,
+)
+_ASKS_EN = re.compile(
+    r"^(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|will|would|should|may|must|"
+    r"has|have|had|am|tell|show|explain|find|list|give|compare|describe|summari[sz]e|search|look|write|translate|help)\b",
+    re.I,
+)
+_MOST_FRAGMENT = 5  # words; a longer phrase without a verb is a query of key words
+
+_FILLER_ZH = re.compile(
+    r"^(?:好的?|嗯+|哦+|噢|谢谢(?:你|您)?|多谢|明白了?|知道了|了解了?|请问(?:一下)?|你好|您好|行|是的|对了|ok)"
+    r"[，,。.！!、\s]*",
+    re.I,
+)
+_LEAD_ZH = re.compile(
+    r"^(?:那么|那(?=[^个些款种台本部篇首条位家次件项份张座套里边儿样时天年是有会能要需])|还有|另外|而|但是?|可是|不过|然后)[，,、\s]*"
+)
+_ASKS_ZH = re.compile(
+    r"什么|怎么|怎样|怎麼|如何|为何|为啥|哪|谁|吗|嗎|多少|多久|多大|多长|多高|多远|多重|几[个天年月点次岁种位家]|"
+    r"是否|能否|可否|有没有|是不是|能不能|可不可以|会不会|要不要|咋|啥"
+)
+_POINTER_ZH = re.compile(
+    r"它们?|(?<![其吉利排无])他们?(?![人乡国方])|她们?|前者|后者|上述|上面(?=[的那这说提])|刚才|其中|"
+    r"(?<![尤极与莫如])其(?![实次间中他它余])|"
+    r"[这那](?:个|些|款|种|台|本|部|篇|首|条|位|家|件|项|份|张|座|套|道|辆|只|间|段|节|类|几|两|样|里|儿|边|时|家伙)|"
+    r"[这那](?=[是怎有会能要需跟和与在的，,？?]|$)|"
+    r"该(?:产品|公司|项目|文件|型号|设备|功能|方法|报警|书|店|系统|接口|参数|政策|规定)"
+)
+_TIME_ZH = re.compile(
+    r"这个?世(?:界|上)|[这那](?:个|一)?(?:周|月|年|星期|季度|学期|天|几天|两天|段时间|阵子|次|段日子)"
+)
+_BOUND_ZH = re.compile(
+    r"[，,；;。？?！!：:]|[和与跟同及](?=它|他|她|其)|(?:时|时候|后|之后|以后|的话)(?=它|他|她|这|那)"
+)
+_ORDINAL_ZH = re.compile(r"第[一二三四五六七八九十两\d]+(?:个|种|条|项|步|款|点|家|位|名|本|部|篇)")
+_INSIDE_ZH = re.compile(r"^(?:包括|包含|含|在哪|在什么|去哪|从哪|还|也)")
+_OTHERS_ZH = re.compile(r"^(?:其他|其它|其余|别的|同样)")
+
+
+def words_of(text: str) -> list[str]:
+    """Words of a text in order: those of scripts with spaces as they are, Chinese ones as jieba cuts them."""
+    found: list[str] = []
+    for token in _TOKEN.findall(text):
+        found += (
+            _joined(cut(segmenter(choose("auto")), token)) if _HAN.match(token) else [token.strip(".'’-/")]
+        )
+    return [word for word in found if word]
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """The words with single characters that follow each other as one: what the dictionary does not know is cut so."""
+    joined: list[str] = []
+    open_word = False
+    for word in words:
+        single = len(word) == 1 and word not in STOP_WORDS
+        if single and open_word:
+            joined[-1] += word
+        else:
+            joined.append(word)
+        open_word = single
+    return joined
+
+
+def content_words(text: str) -> list[str]:
+    """Words that are no function or question words."""
+    return [word for word in words_of(text) if word.casefold() not in STOP_WORDS]
+
+
+def topic_words(text: str) -> list[str]:
+    """Content words that say what a text is about."""
+    return [word for word in content_words(text) if not _is_generic(word)]
+
+
+def subject_words(text: str) -> list[str]:
+    """Content words that an earlier question was about, without what it asked for."""
+    return [word for word in content_words(text) if word.casefold() not in ASKED and not _counts(word)]
+
+
+def names_something(text: str) -> bool:
+    """Whether a word of the text says what it is about: a noun, a name or a code, or a verb with its object inside."""
+    plain = simplify(text)
+    if any(not _is_generic(token) for token in content_words(" ".join(_LATIN.findall(plain)))):
+        return True
+    return any(_is_named(word, tag) for run in _HAN_RUN.findall(plain) for word, tag in _known(tagged(run)))
+
+
+def _is_named(word: str, tag: str) -> bool:
+    if tag[0] == "v" and len(word) > 1 and word[-1] in _OBJECTS and word not in GENERIC:
+        return True
+    if len(word) == 1 or _is_generic(word) or word in STOP_WORDS or _ASKS_ZH.search(word):
+        return False
+    return tag[0] in "njil" or tag == "vn"
+
+
+def _known(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The words; behind 的, and in a row of single characters, are nouns the dictionary does not know as such."""
+    tags = dict(pairs) | {
+        word: "n" for (before, _), (word, _) in pairwise(pairs) if before == "的" and len(word) > 1
+    }
+    return [(word, tags.get(word, "n")) for word in _joined([word for word, _ in pairs])]
+
+
+def ordinal(text: str) -> str:
+    """The phrase that points at an item of a list ("the second one", "第二个"), "" without one."""
+    chinese = _ORDINAL_ZH.search(text)
+    english = re.search(r"\b(?:the )?(first|second|third|fourth|fifth|last)\b", text, re.I)
+    return chinese[0] if chinese else english[1].lower() if english else ""
+
+
+def is_rest(text: str) -> bool:
+    """Whether a question only puts something else in the place of what was asked before: "what about 2023?"."""
+    text = _stripped(text)[0]
+    bare = re.sub(r"^(?:what about|how about|same for|换成|改成|如果是|要是)\s*", "", text, flags=re.I)
+    return not any(_is_generic(word) for word in content_words(bare)) and not (
+        _ASKS_EN.match(bare) or _ASKS_ZH.search(bare)
+    )
+
+
+def leans(text: str) -> bool:
+    """Whether the question cannot be understood without what was said before it."""
+    plain, led = _stripped(_QUOTED.sub("quotation", simplify(text)))  # what is quoted is named
+    if not plain:
+        return True
+    chinese = bool(_HAN.search(plain))
+    if _leans_chinese(plain, led=led) if chinese else _leans_english(plain, led=led):
+        return True
+    known = names_something(plain) if chinese else bool(topic_words(plain))
+    return not known and not _EXPLETIVE.search(plain) and not _NUMBER.search(plain)
+
+
+def _stripped(text: str) -> tuple[str, bool]:
+    """The question without what only opens it, and whether it was opened as the continuation of another."""
+    plain, led = text.strip(), False
+    while True:
+        shorter = _FILLER_ZH.sub("", _FILLER_EN.sub("", plain))
+        opened = _LEAD_ZH.sub("", _LEAD_EN.sub("", shorter))
+        led = led or opened != shorter
+        if opened == plain or not opened.strip():
+            return plain, led
+        plain = opened.strip()
+
+
+# -- English --------------------------------------------------------------------------------------------------------
+
+
+def _leans_english(text: str, *, led: bool) -> bool:
+    text = _CHOICE_EN.sub("which", text if text.isupper() else _DEPARTMENT.sub("informatics", text))
+    if _ALWAYS_EN.search(text) and not _EXISTS.search(text):
+        return True
+    spared = _EXPLETIVE.sub(" ", text)
+    if any(not _has_antecedent(spared[: found.start()]) for found in _PRONOUN_EN.finditer(spared)):
+        return True
+    if any(not topic_words(spared[: found.start()]) for found in _POSSESSIVE_EN.finditer(spared)):
+        return True
+    if any(_points_back(spared, found) for found in _POINTER_EN.finditer(spared)):
+        return True
+    asks = bool(_ASKS_EN.match(text))
+    short = len(text.split()) <= _MOST_FRAGMENT
+    return not asks and short and (led or text.endswith("?")) and not _CODE.search(text)
+
+
+def _has_antecedent(before: str) -> bool:
+    """Whether an earlier clause of the same question names something a pronoun can stand for."""
+    borders = list(_CLAUSE_EN.finditer(before))
+    return bool(borders) and bool(topic_words(before[: borders[-1].start()]))
+
+
+def _points_back(text: str, found: re.Match[str]) -> bool:
+    pointer, following = found[1].lower(), (found[2] or "").lower()
+    before = text[: found.start()].split()
+    previous = re.sub(r"\W", "", before[-1]).lower() if before else ""
+    if following in _DEICTIC or _has_antecedent(text[: found.start()]):
+        return False
+    if pointer == "that":  # behind a noun it opens a clause, before a determiner it joins one
+        after_noun = bool(previous) and previous not in STOP_WORDS and previous not in GENERIC
+        return not after_noun and following not in _AFTER_CONJUNCTION
+    return True
+
+
+# -- Chinese --------------------------------------------------------------------------------------------------------
+
+
+def _leans_chinese(text: str, *, led: bool) -> bool:
+    bare = text.rstrip("？?。.！! ")
+    asks = bool(_ASKS_ZH.search(bare))
+    if not asks and (bare.endswith("呢") or led or re.match(r"换成|改成", bare)):
+        return True
+    if bare.startswith("其中") or (_OTHERS_ZH.match(bare) and not topic_words(bare)):
+        return True
+    spared = _TIME_ZH.sub("", bare)
+    if any(not _bound(spared, found) for found in _POINTER_ZH.finditer(spared)):
+        return True
+    if (pointer := _ORDINAL_ZH.search(bare)) is not None:
+        behind = bare[pointer.end() :]
+        return behind.startswith("的") or "的" not in behind or not names_something(behind)
+    return bool(_INSIDE_ZH.match(bare))
+
+
+def _bound(text: str, found: re.Match[str]) -> bool:
+    """Whether the question itself names what the pointer stands for."""
+    before = text[: found.start()]
+    if found[0].startswith("其"):
+        return bool(topic_words(before))
+    if before and (before[-1] in "》”」』）)" or re.search(r"[A-Za-z0-9]\s*$", before)):
+        return found[0][0] in "这那"  # "E1102 这个报警": named right before
+    borders = list(_BOUND_ZH.finditer(before + found[0][0]))
+    return bool(borders) and bool(topic_words(before[: borders[-1].start()]))
+
+
+def _counts(word: str) -> bool:
+    """Whether it is a question word or a number with a measure: 几天, 哪个, 第二."""
+    return word[0] in "几哪" or (word[0] == "第" and len(word) <= len("第二个"))
+
+
+def _is_generic(word: str) -> bool:
+    folded = word.casefold()
+    if folded in GENERIC or _counts(folded):
+        return True
+    return bool(_HAN.match(folded)) and (len(folded) == 1 or all(char in GENERIC for char in folded))
+
+
+def shares_word(text: str, words: Sequence[str]) -> bool:
+    """Whether a text holds one of the words."""
+    folded = text.casefold()
+    return any(word.casefold() in folded for word in words)
+
 
 RECENT = 6
 """Turns of a conversation that a question may lean on, the last ones."""

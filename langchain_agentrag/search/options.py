@@ -17,7 +17,6 @@ from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.filters import Filter, conjoin, within
 from langchain_agentrag.llm import LanguageModel, check_model
 from langchain_agentrag.scope import Scope, check_agent_id
-from langchain_agentrag.search.duplicates import ALIKE
 from langchain_agentrag.search.followup import Turn, read_history
 from langchain_agentrag.search.fusion import FusionName, check_fusion, check_weights
 from langchain_agentrag.search.rerank import Reranker, check_reranker
@@ -33,6 +32,9 @@ _REWRITING = 5.0  # seconds a question may wait for a model
 
 MOST_NEIGHBOURS = 50
 """Most chunks that are read on each side of a hit; to read more, read the document."""
+
+ALIKE = 0.8
+"""Share of shingles two passages have in common from which on they count as the same, unless another is given."""
 
 _FETCHED = (
     4  # candidates per hit wanted that diversity and a reranker choose from, unless `fetch_k` says otherwise

@@ -17,10 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.store.catalog import Catalog, PartitionRow
 from langchain_agentrag.store.failpoints import reach
-from langchain_agentrag.store.indexes import Legs
+from langchain_agentrag.store.indexes import Legs, vectors_after
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.partition_cache import unpack_vectors
-from langchain_agentrag.store.rebuild import vectors_after
 
 logger = logging.getLogger(__name__)
 

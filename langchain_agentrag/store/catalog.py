@@ -1,8 +1,4 @@
-"""The catalog: the SQLite database that is the truth of a store.
-
-It holds texts, metadata, spans, analysed terms, vectors, connector state and the journal. Both legs are derived from
-it. Everything a reader returns is looked up here, so a row that is not in the catalog does not exist.
-"""
+"""Entries of the journal: work that was begun and is not finished."""
 
 from __future__ import annotations
 
@@ -18,10 +14,41 @@ from pathlib import Path
 from typing import Any
 
 from langchain_agentrag.errors import NotAStoreError, StoreError, StoreMismatchError
-from langchain_agentrag.store.journal import JournalEntry, journal_entry
 from langchain_agentrag.store.schema import FORMAT, create, migrate
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One piece of unfinished work.
+
+    Attributes:
+        id: Key in the journal.
+        partition: Partition it concerns.
+        state: "writing": `rows` may be in the legs and are not live. "cleaning": `payload` lists dead rows that may
+            still be in the legs. "handing": `rows` may be in the collection and are not counted to it. "dropping":
+            `payload` names a keyword folder and a collection that belong to no partition. "purging": terms of deleted
+            rows may still be in the partition's keyword index. "unreadable".
+        rows: Rows reserved for a write, or handed over.
+        payload: See `state`; None when it cannot be read.
+    """
+
+    id: int
+    partition: int
+    state: str
+    rows: range
+    payload: Any
+
+
+def journal_entry(*values: Any) -> JournalEntry:  # noqa: ANN401
+    """An entry from its row in the catalog, whatever has become of it."""
+    key, partition, state, first, last, packed = values
+    try:
+        return JournalEntry(key, partition, state, range(first, last + 1), json.loads(packed))
+    except (TypeError, ValueError):
+        return JournalEntry(key, partition, "unreadable", range(0), None)
+
 
 _BUSY_SECONDS = 30.0
 _PRAGMAS = (

@@ -1,9 +1,4 @@
-"""Both legs of every partition: opened when needed, healed when damaged, built anew under a fresh name.
-
-An index is never rebuilt in place. The new one gets a name of its own, one catalog transaction puts it in the place of
-the old one, and the old one is dropped afterwards; the journal knows at every moment which of the two is to be deleted.
-So a kill costs at most the new one, and other processes go over to it at their next search.
-"""
+"""Both legs from the catalog: no analysis, no embedding, only what is stored there."""
 
 from __future__ import annotations
 
@@ -11,25 +6,107 @@ import json
 import logging
 import re
 import secrets
+import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from langchain_agentrag.errors import StoreError, StoreLockedError
-from langchain_agentrag.store.catalog import Catalog, PartitionRow
+from langchain_agentrag.store.catalog import Catalog, PartitionRow, batched
 from langchain_agentrag.store.chroma import READER_PATIENCE, ChromaFolder
+from langchain_agentrag.store.commit import pack_lengths, pack_terms, unpack_terms
 from langchain_agentrag.store.failpoints import reach
 from langchain_agentrag.store.keyword_index import TantivyKeywords
 from langchain_agentrag.store.lock import WriteLock
-from langchain_agentrag.store.partition_cache import PartitionCache
-from langchain_agentrag.store.protocols import Rows
-from langchain_agentrag.store.rebuild import fill_keywords, fill_vectors
+from langchain_agentrag.store.partition_cache import PartitionCache, unpack_vectors
+from langchain_agentrag.store.protocols import KeywordLeg, Rows, VectorLeg
 from langchain_agentrag.store.vector_index import ChromaVectors
+from langchain_agentrag.text import FIELDS, Analyzer, Terms
 
 logger = logging.getLogger(__name__)
+
+_PAGE = 2_000
+
+
+def fill_keywords(catalog: Catalog, partition: int, leg: KeywordLeg) -> None:
+    """Add every live row of a partition to an empty keyword leg."""
+    last = -1
+    while (
+        page := catalog.connection()
+        .execute(
+            "SELECT row, terms, lengths FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
+            (partition, last, _PAGE),
+        )
+        .fetchall()
+    ):
+        leg.add([row for row, _, _ in page], [unpack_terms(terms, lengths) for _, terms, lengths in page])
+        last = page[-1][0]
+
+
+def terms_of(catalog: Catalog, rows: Sequence[int]) -> list[tuple[int, Terms]]:
+    """(row, terms) of those of the rows that are live."""
+    found: list[tuple[int, Terms]] = []
+    for part in batched(rows):
+        marks = ",".join("?" * len(part))
+        found += [
+            (row, unpack_terms(terms, lengths))
+            for row, terms, lengths in catalog.connection().execute(
+                f"SELECT row, terms, lengths FROM chunks WHERE row IN ({marks})", tuple(part)
+            )
+        ]
+    return found
+
+
+def fill_vectors(catalog: Catalog, partition: int, leg: VectorLeg, until: int) -> None:
+    """Add the live rows of a partition up to one of them to an empty vector leg."""
+    last = -1
+    while page := vectors_after(catalog, partition, last, _PAGE, until):
+        leg.add([row for row, _ in page], unpack_vectors([vector for _, vector in page]))
+        last = page[-1][0]
+
+
+def vectors_after(
+    catalog: Catalog, partition: int, row: int, limit: int, until: int = sys.maxsize
+) -> list[tuple[int, bytes]]:
+    """The next live rows of a partition with their packed vectors, ascending."""
+    return (
+        catalog.connection()
+        .execute(
+            "SELECT row, vector FROM chunks JOIN vectors USING (row) "
+            "WHERE partition = ? AND row > ? AND row <= ? ORDER BY row LIMIT ?",
+            (partition, row, until, limit),
+        )
+        .fetchall()
+    )
+
+
+def reanalyze_chunks(catalog: Catalog, analyzer: Analyzer) -> None:
+    """Analyse every stored text again; the keyword legs have to be rebuilt afterwards."""
+    with catalog.transaction() as connection:
+        for partition in catalog.partitions():
+            totals, last = [0] * len(FIELDS), -1
+            while page := connection.execute(
+                "SELECT row, text, context FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
+                (partition.id, last, _PAGE),
+            ).fetchall():
+                for row, text, context in page:
+                    terms = analyzer.analyze(text, context)
+                    lengths = [terms.lengths.get(name, 0) for name in FIELDS]
+                    totals = [total + length for total, length in zip(totals, lengths, strict=True)]
+                    connection.execute(
+                        "UPDATE chunks SET terms = ?, lengths = ? WHERE row = ?",
+                        (pack_terms(terms), pack_lengths(terms), row),
+                    )
+                last = page[-1][0]
+            connection.execute(
+                "UPDATE partitions SET tokens = ?, generation = generation + 1 WHERE id = ?",
+                (json.dumps(totals), partition.id),
+            )
+
 
 _OPEN_PARTITIONS = 256
 _UNSEEN_LIMIT = 4_000

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from langchain_agentrag.errors import StoreError
+from langchain_agentrag.errors import StoreError, translated
 from langchain_agentrag.search.bm25 import idf
-from langchain_agentrag.store.native import translated
 from langchain_agentrag.store.protocols import Rows, TermWeights
 from langchain_agentrag.text import FIELDS, Terms
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_agentrag.errors import StoreMismatchError
 from langchain_agentrag.store.catalog import Catalog
-from langchain_agentrag.store.rebuild import reanalyze_chunks
+from langchain_agentrag.store.indexes import reanalyze_chunks
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.text import Analyzer
 

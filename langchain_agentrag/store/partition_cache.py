@@ -1,8 +1,4 @@
-"""A partition in memory: its live rows, their vectors for exact scoring, and its metadata as columns for filters.
-
-Everything is derived from the catalog, kept per partition and generation, and extended rather than reloaded when rows
-were only added.
-"""
+"""The last rows of a partition in memory, to be scanned exactly."""
 
 from __future__ import annotations
 
@@ -20,8 +16,47 @@ from langchain_agentrag import metadata as codec
 from langchain_agentrag.filters import EXPIRES, TIME, And, Condition, Filter, Not, Or, keys, lookup
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, batched
 from langchain_agentrag.store.protocols import Rows, Vectors
-from langchain_agentrag.store.tail import Tail
 from langchain_agentrag.times import EPOCH, EXPIRY_KEY, document_time, microseconds, moment
+
+
+class Tail:
+    """Vectors of a partition's rows from one of them to the last: those that are scanned exactly.
+
+    Args:
+        first: Number of rows before them.
+        vectors: Their vectors.
+    """
+
+    def __init__(self, first: int, vectors: Vectors) -> None:
+        self.first = first
+        self._room, self._size = vectors, len(vectors)
+
+    def append(self, added: Vectors) -> None:
+        """Add the vectors of new rows."""
+        end = self._size + len(added)
+        if not self._size:
+            self._room = added
+        elif end > len(self._room):  # with room to spare, or every batch would copy all of them
+            room = np.empty((end + end // 2, added.shape[1]), dtype=np.float32)
+            room[: self._size] = self._room[: self._size]
+            self._room = room
+        self._room[self._size : end] = added
+        self._size = end
+
+    def keep(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the rows of the partition that are not kept."""
+        ours = kept[self.first :]
+        self._room = self._room[: self._size][ours]
+        self.first, self._size = int(np.count_nonzero(kept[: self.first])), len(self._room)
+
+    def since(self, first: int) -> Vectors:
+        """Vectors from a row on; those before it are given up once they are most of all."""
+        skipped = first - self.first
+        if 2 * skipped > self._size:
+            self._room = self._room[skipped : self._size].copy()
+            self.first, self._size, skipped = first, len(self._room), 0
+        return self._room[skipped : self._size]
+
 
 Mask = npt.NDArray[np.bool_]
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.store.catalog import batched
+from langchain_agentrag.filters import EXPIRES, And, Condition, Filter, Not
+from langchain_agentrag.store.catalog import Catalog, PartitionRow, batched
+from langchain_agentrag.store.commit import unpack_terms
 from langchain_agentrag.store.partition_cache import unpack_vectors
 from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.store.schema import QUARANTINED
+from langchain_agentrag.text import FIELDS
 from langchain_agentrag.text.chunking import speaker_of
-from langchain_agentrag.times import document_time, microseconds
+from langchain_agentrag.times import EPOCH, document_time, microseconds
 
 
 class ScoringRow(NamedTuple):
@@ -275,3 +281,182 @@ def is_storable(text: str) -> bool:
 def parse_locator(packed: str) -> Mapping[str, Any]:
     """A chunk's place."""
     return {} if packed == "{}" else codec.decode(packed)
+
+
+_REMEMBERED = 64  # partitions whose expired rows are kept in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A partition without what has expired, and without what is quarantined where that is not asked for.
+
+    Attributes:
+        partition: The partition, with the counts of what is left.
+        condition: Filter that keeps what is left; None when everything is.
+        gone: Field → term → rows that are left out but are still in the keyword leg.
+    """
+
+    partition: PartitionRow
+    condition: Filter | None = None
+    gone: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+class Expiries:
+    """What has expired in a store's catalog.
+
+    Args:
+        catalog: The catalog.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[tuple[int, bool], tuple[tuple[int, int | None], Living]] = {}
+
+    def living(self, partition: PartitionRow, now: datetime, *, quarantined: bool = True) -> Living:
+        """The partition as it is at a moment; never older than `partition` says.
+
+        Args:
+            partition: The partition.
+            now: The present.
+            quarantined: Whether what is quarantined belongs to it.
+        """
+        query = "SELECT max(at) FROM expiry WHERE partition = ? AND at <= ?"
+        values = (partition.id, microseconds(now))
+        with self._catalog.snapshot() as connection:
+            latest = connection.execute(query, values).fetchone()[0]
+            hidden = not quarantined and _holds_quarantined(connection, partition.id)
+            if latest is None and not hidden:
+                return Living(partition)
+            current = self._catalog.partition(partition.owner)
+            if current is None or current.id != partition.id:
+                return Living(partition)  # it was forgotten meanwhile, and the search repeats itself
+            stamp = (current.generation, latest)
+            known = self._known.get((current.id, hidden))
+            if known is None or known[0] != stamp:
+                while len(self._known) >= _REMEMBERED:
+                    self._known.pop(next(iter(self._known)), None)
+                known = (stamp, _living(connection, current, latest, hidden=hidden))
+                self._known[current.id, hidden] = known
+            return known[1]
+
+    def due(self, now: datetime, at_least: int = 1) -> list[tuple[str | None, str]]:
+        """(owner, doc_id) of everything that has expired and is still on disk, the first to expire first.
+
+        Args:
+            now: The present.
+            at_least: Nothing is listed when it is less.
+        """
+        query = "SELECT count(*) FROM expiry WHERE at <= ?"
+        if self._catalog.connection().execute(query, (microseconds(now),)).fetchone()[0] < at_least:
+            return []
+        return (
+            self._catalog.connection()
+            .execute(
+                "SELECT p.owner, d.doc_id FROM expiry e JOIN documents d ON d.id = e.document "
+                "JOIN partitions p ON p.id = d.partition WHERE e.at <= ? ORDER BY e.at, d.id",
+                (microseconds(now),),
+            )
+            .fetchall()
+        )
+
+
+def _holds_quarantined(connection: sqlite3.Connection, partition: int) -> bool:
+    query = "SELECT 1 FROM quarantine WHERE partition = ? LIMIT 1"
+    return connection.execute(query, (partition,)).fetchone() is not None
+
+
+def _living(
+    connection: sqlite3.Connection, partition: PartitionRow, latest: int | None, *, hidden: bool
+) -> Living:
+    """The partition without what expires up to `latest`, the last moment at which anything in it did.
+
+    Args:
+        connection: A connection to the catalog.
+        partition: The partition.
+        latest: That moment, in microseconds; None when nothing has expired.
+        hidden: Whether what is quarantined is left out too.
+    """
+    gone: dict[str, Counter[str]] = {name: Counter() for name in FIELDS}
+    tokens, rows, documents = Counter[str](), 0, set()
+    for document, terms, lengths in connection.execute(
+        "SELECT c.document, c.terms, c.lengths FROM chunks c WHERE c.document IN ("
+        "SELECT document FROM expiry WHERE partition = ? AND at <= ? "
+        "UNION SELECT document FROM quarantine WHERE partition = ? AND ?)",
+        (partition.id, latest, partition.id, hidden),
+    ):
+        unpacked = unpack_terms(terms, lengths)
+        documents.add(document)
+        rows += 1
+        tokens.update(unpacked.lengths)
+        for name in FIELDS:
+            gone[name].update(set(getattr(unpacked, name)))
+    left = replace(
+        partition,
+        documents=partition.documents - len(documents),
+        chunks=partition.chunks - rows,
+        tokens=tuple(total - tokens[name] for name, total in zip(FIELDS, partition.tokens, strict=True)),
+    )
+    kept: list[Filter] = []
+    if latest is not None:
+        kept.append(Not(Condition(EXPIRES, "$lte", EPOCH + timedelta(microseconds=latest))))
+    if hidden:
+        kept.append(Not(Condition(QUARANTINED, "$eq", True)))  # noqa: FBT003  a value of the filter language
+    return Living(left, kept[0] if len(kept) == 1 else And(tuple(kept)), gone)
+
+
+_SELECT = (
+    f"SELECT id, doc_id, metadata FROM documents d WHERE {NOT_EXPIRED} "
+    "AND partition = (SELECT id FROM partitions WHERE owner IS ?)"
+)
+
+
+class Shelved(NamedTuple):
+    """A document as it stands on the shelf; its metadata is decoded only when somebody looks."""
+
+    doc_id: str
+    packed: str
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The document's metadata."""
+        return codec.decode(self.packed)
+
+
+class Shelf:
+    """The documents of one owner that have not expired; neither shared ones nor anybody else's are reachable.
+
+    Args:
+        catalog: The store's catalog.
+        owner: Agent, or None for shared.
+        now: The present.
+    """
+
+    def __init__(self, catalog: Catalog, owner: str | None, now: datetime) -> None:
+        self._catalog, self._owner, self.now = catalog, owner, now
+
+    def under(self, *beginnings: str) -> list[Shelved]:
+        """Documents whose id starts with one of the beginnings, in document order.
+
+        Args:
+            beginnings: None of them a beginning of another; each ends in an ASCII character.
+        """
+        found: list[tuple[int, str, str]] = []
+        with self._catalog.snapshot() as connection:
+            for beginning in beginnings:
+                found += connection.execute(
+                    f"{_SELECT} AND doc_id >= ? AND doc_id < ?",
+                    (*self._place, beginning, beginning[:-1] + chr(ord(beginning[-1]) + 1)),
+                ).fetchall()
+        return [Shelved(doc_id, packed) for _, doc_id, packed in sorted(found)]
+
+    def find(self, doc_ids: Iterable[str]) -> Iterator[Shelved]:
+        """Those of the documents that are there, in the order of the ids."""
+        connection = self._catalog.connection()
+        for doc_id in doc_ids:
+            found = connection.execute(f"{_SELECT} AND doc_id = ?", (*self._place, doc_id)).fetchone()
+            if found is not None:
+                yield Shelved(*found[1:])
+
+    @property
+    def _place(self) -> tuple[int, str | None]:
+        return microseconds(self.now), self._owner

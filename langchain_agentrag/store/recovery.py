@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from langchain_agentrag.errors import StoreError
-from langchain_agentrag.store.catalog import Catalog, PartitionRow
+from langchain_agentrag.store.catalog import Catalog, JournalEntry, PartitionRow
 from langchain_agentrag.store.failpoints import reach
-from langchain_agentrag.store.indexes import Legs, is_index_name
-from langchain_agentrag.store.journal import JournalEntry
+from langchain_agentrag.store.indexes import Legs, is_index_name, terms_of
 from langchain_agentrag.store.protocols import Rows
-from langchain_agentrag.store.rebuild import terms_of
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,4 @@
-"""The store: one folder with a catalog and two legs, and the protocol that writes them as one.
-
-Write protocol: (1) announce the write in the journal and reserve row ids, (2) write the new rows to both legs,
-(3) one catalog transaction makes them live and the old ones dead: the commit point, (4) take dead rows out of the legs
-and clear the journal. Whatever is left in the journal when a store is opened or written is undone (before the commit
-point) or completed (after it): see `recovery`.
-"""
+"""What a store takes on disk."""
 
 from __future__ import annotations
 
@@ -20,25 +14,58 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from langchain_agentrag.errors import StoreClosedError, StoreError, StoreLockedError
+from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreLockedError
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.store.background_indexing import Handover
 from langchain_agentrag.store.catalog import Catalog, PartitionRow
 from langchain_agentrag.store.commit import Batch, Outcome, PreparedChunk, commit, pack_vector
-from langchain_agentrag.store.disk import bytes_of, prepare_folder
-from langchain_agentrag.store.expiry import Expiries, Living
 from langchain_agentrag.store.failpoints import reach
 from langchain_agentrag.store.indexes import Legs, fresh_name
 from langchain_agentrag.store.keyword_index import TantivyKeywords
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.partition_cache import PartitionCache
 from langchain_agentrag.store.protocols import Rows, Vectors
+from langchain_agentrag.store.queries import Expiries, Living
 from langchain_agentrag.store.recovery import Recovery
 from langchain_agentrag.store.vector_index import ChromaVectors
 from langchain_agentrag.times import in_utc
 from langchain_agentrag.types import StoreStats
 
 logger = logging.getLogger(__name__)
+
+
+def bytes_of(folder: Path) -> int:
+    """Size of a folder's files; those that a writer removes meanwhile do not count."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(place) / name).stat().st_size
+    return total
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make a store's folder unless it is there.
+
+    Raises:
+        NotAStoreError: it holds something else.
+        StoreError: it cannot be made.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise NotAStoreError(
+            f"{folder} is a file, not a folder. Pass the folder of a store, or a new folder."
+        )
+    if folder.is_dir() and not (folder / "catalog.sqlite").exists() and any(folder.iterdir()):
+        raise NotAStoreError(
+            f"{folder} holds files but no catalog.sqlite, so it is not a store. Pass a new or empty folder."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"Cannot make the store folder {folder}: {error}. Pass a folder that can be written."
+        ) from error
+
 
 T = TypeVar("T")
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from langchain_agentrag.errors import StoreError, StoreLockedError
+from langchain_agentrag.errors import StoreError, StoreLockedError, translated
 from langchain_agentrag.store.chroma import ChromaFolder
-from langchain_agentrag.store.native import translated
 from langchain_agentrag.store.protocols import Rows, Vectors
 
 logger = logging.getLogger(__name__)

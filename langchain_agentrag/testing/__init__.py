@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from langchain_agentrag.isolation import IsolationCheck
-from langchain_agentrag.store.deep import check_chunks
-from langchain_agentrag.store.verify import verify
+from langchain_agentrag.store.verify import check_chunks, verify
 
 if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer

@@ -1,8 +1,13 @@
-"""The analyzer: text to index terms, queries to weighted terms, terms back to places in a text."""
+"""User words: terms of the trade that must be found as a unit, whatever characters they are made of.
+
+They are matched in the folded text and added to what the analysis gives anyway, so a user word never takes a
+term away from any text, and a Latin one never cuts a longer word.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,21 +15,160 @@ from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.text.stopwords import STOP_WORDS
-from langchain_agentrag.text.fold import Folded, fold, fold_case, simplify
 from langchain_agentrag.text.numerals import other_forms
-from langchain_agentrag.text.runs import EMOJI, HAN, RUNS, SCRIPT, pairs
-from langchain_agentrag.text.segment import Backend, choose, cut, segmenter
-from langchain_agentrag.text.synonyms import Synonyms
-from langchain_agentrag.text.user_words import UserWords, comparable
-from langchain_agentrag.text.words import is_code, whole_terms
-from langchain_agentrag.text.words import terms as word_terms
+from langchain_agentrag.text.tokenizer import (
+    EMOJI,
+    HAN,
+    RUNS,
+    SCRIPT,
+    STOP_WORDS,
+    Backend,
+    Folded,
+    choose,
+    cut,
+    fold,
+    fold_case,
+    is_code,
+    pairs,
+    segmenter,
+    simplify,
+    whole_terms,
+)
+from langchain_agentrag.text.tokenizer import terms as word_terms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-    from langchain_agentrag.text.segment import Segmenter
+    from langchain_agentrag.text.tokenizer import Segmenter
+
+LONGEST_USER_WORD = 100
+"""In characters, after folding."""
+
+_SPACE = re.compile(r"\s+")
+_WORDLIKE = re.compile(
+    r"[^\W\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U000323af]"
+)
+
+
+class UserWords:
+    """A dictionary of user words, ready to be looked for.
+
+    Attributes:
+        words: The words in folded form, sorted.
+
+    Raises:
+        UsageError: a word is not text, has no letter or digit, or is too long.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        if isinstance(words, str) or not isinstance(words, Iterable):
+            msg = f"user_words must be a collection of words, got {words!r}: pass a list of words."
+            raise UsageError(msg)
+        known = {_checked(word) for word in words}
+        self.words = tuple(sorted(known))
+        self._known = known
+        lengths: dict[str, set[int]] = {}
+        for word in known:
+            lengths.setdefault(word[0], set()).add(len(word))
+        self._lengths = {first: sorted(sizes, reverse=True) for first, sizes in lengths.items()}
+        self._firsts = re.compile("[" + re.escape("".join(self._lengths)) + "]") if known else None
+
+    def find(self, folded: str) -> list[tuple[str, int, int]]:
+        """Occurrences in a folded text as (term, start, end), in order of their start, overlaps included."""
+        if self._firsts is None:
+            return []
+        text = comparable(folded)
+        return [
+            (_SPACE.sub("_", text[start:end]), start, end)
+            for match in self._firsts.finditer(text)
+            for start in (match.start(),)
+            for end in (start + size for size in self._lengths[match[0]])
+            if text[start:end] in self._known and _stands_alone(text, start, end)
+        ]
+
+
+def comparable(folded: str) -> str:
+    """A folded text in lower case and simplified characters, without a change of length."""
+    if folded.isascii():
+        return folded.lower()
+    lower = folded.lower()
+    if len(lower) != len(folded):
+        lower = "".join(low if len(low := character.lower()) == 1 else character for character in folded)
+    return re.sub("[\u3400-\u9fff\U00020000-\U000323af]+", lambda run: simplify(run[0]), lower)
+
+
+def _checked(word: object) -> str:
+    if not isinstance(word, str):
+        msg = f"A user word must be a string, got {type(word).__name__}: pass the words as text."
+        raise UsageError(msg)
+    folded = comparable(_SPACE.sub(" ", fold(word).strip()))
+    if not any(character.isalnum() for character in folded):
+        msg = f"User word {word!r} has no letter or digit to search for: remove it."
+        raise UsageError(msg)
+    if len(folded) > LONGEST_USER_WORD:
+        msg = f"User word {word[:40]!r}… is {len(folded)} characters long: shorten it to {LONGEST_USER_WORD}."
+        raise UsageError(msg)
+    return folded
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether neither edge lies within a word of a script that sets words apart."""
+    starts_within = start > 0 and _WORDLIKE.match(text[start]) and _WORDLIKE.match(text[start - 1])
+    ends_within = end < len(text) and _WORDLIKE.match(text[end - 1]) and _WORDLIKE.match(text[end])
+    return not starts_within and not ends_within
+
+
+_FEWEST = 2  # words of a group
+
+
+class Synonyms:
+    """Groups of words, any of which a query may hold for any other: ("k8s", "Kubernetes"), ("退款", "refund").
+
+    Attributes:
+        groups: The groups in folded form, sorted.
+
+    Raises:
+        UsageError: a group has fewer than two different words, or a word could never be found.
+    """
+
+    def __init__(self, groups: Iterable[Iterable[str]]) -> None:
+        if isinstance(groups, str) or not isinstance(groups, Iterable):
+            raise UsageError(f"synonyms must be groups of words, got {groups!r}: pass a list of lists.")
+        self.groups = tuple(sorted({_group(group) for group in groups}))
+        self._finder = UserWords(word for group in self.groups for word in group)
+        self._others: dict[str, tuple[str, ...]] = {}
+        for group in self.groups:
+            for word in group:
+                rest = (*self._others.get(word, ()), *(other for other in group if other != word))
+                self._others[word] = tuple(dict.fromkeys(rest))
+
+    def __bool__(self) -> bool:
+        return bool(self.groups)
+
+    def words(self) -> tuple[str, ...]:
+        """Every word that has a synonym."""
+        return tuple(self._others)
+
+    def others(self, word: str) -> tuple[str, ...]:
+        """What else says the same as one of `words`."""
+        return self._others[word]
+
+    def found(self, folded: str) -> set[str]:
+        """Those of `words` that a folded text holds."""
+        spans = self._finder.find(folded)
+        held = {term for term, _, _ in spans}
+        return {word for word in self._others if word.replace(" ", "_") in held}
+
+
+def _group(words: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise UsageError(f"A group of synonyms must be words, got {words!r}: pass a list of words.")
+    group = UserWords(words).words
+    if len(group) < _FEWEST:
+        raise UsageError(f"Synonyms {group!r} are fewer than two different words: name what they stand for.")
+    return group
+
 
 VERSION = 1
 """Raised whenever the same text gives other index terms; part of the fingerprint."""

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from langchain_agentrag import RetrievalBudget
-from langchain_agentrag.agent.budget import Asked, Call, Ledger, Limits, key_of
-from langchain_agentrag.agent.budget_replies import BudgetReplies
-from langchain_agentrag.agent.evidence import call_of, evidence_of
+from langchain_agentrag.agent.budget import Asked, Call, Ledger, Limits, call_of, evidence_of, key_of
+from langchain_agentrag.agent.budget_session import BudgetReplies
 from langchain_agentrag.agent.sufficiency import Sufficiency, coverage, open_parts, parts_of
 from langchain_agentrag.errors import UsageError
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from langchain_agentrag.agent.citation_support import codes, holds_quote, judge_by_rules, quantities
 from langchain_agentrag.agent.citations import CitedSource, check_citations, model_judge
-from langchain_agentrag.agent.quantities import codes, quantities
-from langchain_agentrag.agent.support import holds_quote, judge_by_rules
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.types import Hit, Passage, short_reference
 
@@ -87,7 +86,7 @@ def test_what_rules_say(statement, passage, verdict):
     ],
 )  # fmt: skip
 def test_numbers_have_one_value_in_all_their_forms(text, values):
-    from langchain_agentrag.agent.support import folded
+    from langchain_agentrag.agent.citation_support import folded
 
     assert [float(one.value) for one in quantities(folded(text))] == pytest.approx(values)
 

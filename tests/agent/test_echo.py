@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.agent.echo import LEFT_OUT, share_repeated, without_repeated
-from langchain_agentrag.agent.recorder import shortened
+from langchain_agentrag.agent.recorder import LEFT_OUT, share_repeated, shortened, without_repeated
 
 ZH = "报警 E1102：气压不足，检查八毫米的快插接头，备件放在柜 B2 的第三层抽屉里。"
 EN = "Alarm E1105: adjust the gap of the proximity switch; a spare one is in cabinet B4."

@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_agentrag import AgentRAGToolkit, DualIndexer, SourceDocument
-from langchain_agentrag.agent.instructions import instruction_kinds
-from langchain_agentrag.agent.prompt_injection import PassageSafety, cleaned, closed, defanged, trust_of
+from langchain_agentrag.agent.prompt_injection import (
+    PassageSafety,
+    cleaned,
+    closed,
+    defanged,
+    instruction_kinds,
+    trust_of,
+)
 from tests.fences import unfenced
 
 TEXTS = st.text(

@@ -18,11 +18,11 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 HOMES = {
     "bs4": ("connectors/files/",),
     "charset_normalizer": ("connectors/files/",),
-    "chromadb": ("store/vector_index.py", "store/chroma.py", "ingest/chroma_collection.py"),
+    "chromadb": ("store/vector_index.py", "store/chroma.py", "ingest/chroma_import.py"),
     "docx": ("connectors/files/",),
     "fastapi": ("service/",),
     "filelock": ("store/",),
-    "ir_measures": ("evaluation/measures.py",),
+    "ir_measures": ("evaluation/runner.py",),
     "jieba": ("text/",),
     "langgraph": ("connectors/memory/", "langchain/", "langgraph/"),
     "jsonschema": ("guard/",),
@@ -43,7 +43,7 @@ HOMES = {
     "sqlglot": ("connectors/sql",),
     "sqlite3": (
         "store/",
-        "ingest/visits.py",
+        "ingest/sync.py",
         "evaluation/vectors.py",
         "guard/operation_log.py",
         "connectors/sql/engine.py",
@@ -52,7 +52,7 @@ HOMES = {
     "tantivy": ("store/keyword_index.py",),
     "torch": (),
     "typer": ("cli/",),
-    "watchfiles": ("cli/source_watch.py",),
+    "watchfiles": ("cli/source_sync.py",),
 }
 
 

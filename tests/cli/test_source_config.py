@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from langchain_agentrag.cli.source_config import SourceFile, read_source_file
-from langchain_agentrag.cli.source_secrets import Secrets
+from langchain_agentrag.cli.source_config import Secrets, SourceFile, read_source_file
 from langchain_agentrag.errors import UsageError
 
 GOOD = """

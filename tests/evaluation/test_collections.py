@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from langchain_agentrag import DualIndexer, Hit, SourceDocument
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.evaluation import Expected, Question, read_collection, write_questions
-from langchain_agentrag.evaluation.judging import judge
+from langchain_agentrag.evaluation.collection import judge
 
 
 def beir(folder: Path, *, header: str = "query-id\tcorpus-id\tscore\n") -> Path:

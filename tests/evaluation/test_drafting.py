@@ -10,7 +10,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_agentrag import DualIndexer, SourceDocument
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.evaluation import draft_questions, evaluate, read_collection, write_questions
-from langchain_agentrag.evaluation.judging import judge
+from langchain_agentrag.evaluation.collection import judge
 
 GUIDE = """# 差旅手册
 

@@ -23,8 +23,8 @@ from langchain_agentrag.evaluation import (
     standard_settings,
     sweep,
 )
+from langchain_agentrag.evaluation.report import WORDS
 from langchain_agentrag.evaluation.sweep import DEFAULTS, halves
-from langchain_agentrag.evaluation.wording import WORDS
 from tests.fakes import RecordingEmbeddings
 
 TOPICS = ["水泵", "轴承", "电机", "阀门", "齿轮", "filter", "spindle", "coolant", "fuse", "sensor"]

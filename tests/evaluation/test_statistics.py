@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.evaluation.measures import measure
+from langchain_agentrag.evaluation.runner import measure
 from langchain_agentrag.evaluation.statistics import compare, interval, permutation_p
 
 values = st.lists(st.floats(0, 1), min_size=1, max_size=40)

@@ -99,11 +99,11 @@ def break_it() -> None:
     """The same with a common mistake: what a dead process had begun is taken for not done."""
     from dataclasses import replace
 
-    from langchain_agentrag.guard import operation_log, operation_record
+    from langchain_agentrag.guard import operation_log
 
     def hopeful(row):
-        found = operation_record.operation_of(row)
-        return replace(found, state="not_done") if found.error == operation_record.DIED else found
+        found = operation_log.operation_of(row)
+        return replace(found, state="not_done") if found.error == operation_log.DIED else found
 
     operation_log.operation_of = hopeful
 

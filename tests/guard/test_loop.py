@@ -10,8 +10,7 @@ import pytest
 from langchain_agentrag import DualIndexer, GuardedTool, Operations, ToolRule
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.guard.loop import arun_agent, run_agent
-from langchain_agentrag.guard.run_records import Act, Answer, Budget, Observation
-from langchain_agentrag.guard.task import replayed
+from langchain_agentrag.guard.task import Act, Answer, Budget, Observation, replayed
 
 QUESTION = "E1102 上次是怎么修好的？"
 
@@ -269,7 +268,7 @@ def test_a_budget_that_makes_no_sense_is_refused(budget):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_end_is_explained(language):
-    from langchain_agentrag.guard.run_report import last_words
+    from langchain_agentrag.guard.loop import last_words
 
     ends = ("steps", "seconds", "cost", "loop", "cancelled", "policy")
     messages = {last_words(language, QUESTION, stopped, "", [], "no model") for stopped in ends}

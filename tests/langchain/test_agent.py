@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_agentrag import AgentRAGToolkit, DualIndexer, FileSystemConnector
-from langchain_agentrag.cli.demo_story import unpack
+from langchain_agentrag.cli.demo import unpack
 from tests.fences import without_token
 from tests.langchain.scripts import ScriptedModel, calls
 

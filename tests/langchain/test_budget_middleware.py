@@ -22,7 +22,7 @@ from langchain_agentrag import (
     RetrievalBudget,
 )
 from langchain_agentrag.agent.budget import Limits
-from langchain_agentrag.cli.demo_story import unpack
+from langchain_agentrag.cli.demo import unpack
 from langchain_agentrag.langchain.middleware import RetrievalBudgetMiddleware
 from langchain_agentrag.langchain.tools import mark_retrieval
 from tests.langchain.scripts import ScriptedModel, calls

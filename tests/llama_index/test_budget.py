@@ -11,7 +11,7 @@ from llama_index.core.tools import FunctionTool
 
 from langchain_agentrag import DualIndexer, RetrievalBudget, SourceDocument
 from langchain_agentrag.agent.budget import Limits
-from langchain_agentrag.agent.meter import RetrievalMeter
+from langchain_agentrag.agent.budget_session import RetrievalMeter
 from langchain_agentrag.llama_index import HybridRetriever, as_query_engine_tool, budgeted_tools
 from tests.llama_index.test_guard import calls, done, scripted
 

@@ -34,7 +34,7 @@ from langchain_agentrag.llama_index import (
     HybridVectorStore,
     as_query_engine_tool,
 )
-from langchain_agentrag.testing.llama_index.checks import watched
+from langchain_agentrag.testing.llama_index import watched
 from tests.llama_index import upstream
 
 SECRETS = [

@@ -21,7 +21,7 @@ from langchain_agentrag.llama_index import (
     StoreEmbedding,
     as_query_engine_tool,
 )
-from langchain_agentrag.testing.llama_index.checks import watched
+from langchain_agentrag.testing.llama_index import watched
 
 SECRET = "口令是芝麻 sk-12345"
 HYBRID = VectorStoreQueryMode.HYBRID

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from langchain_agentrag import SourceDocument
 from langchain_agentrag.errors import AgentRagError, ScopeError
 from langchain_agentrag.llama_index import HybridMemoryBlock, HybridRetriever
-from langchain_agentrag.testing.llama_index.checks import watched
+from langchain_agentrag.testing.llama_index import watched
 from tests.fences import unfenced
 
 NOON = dt.datetime(2026, 3, 10, 12, tzinfo=dt.UTC)

@@ -39,7 +39,7 @@ from langchain_agentrag.llama_index import (
     citations,
 )
 from langchain_agentrag.llama_index.query_engine import NOTHING_FOUND
-from langchain_agentrag.testing.llama_index.checks import watched
+from langchain_agentrag.testing.llama_index import watched
 from tests.fences import unfenced
 from tests.llama_index import upstream
 

@@ -21,7 +21,7 @@ from langchain_agentrag import Chunking, DualIndexer, SourceDocument
 from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError
 from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore
 from langchain_agentrag.llama_index.retriever import has_evidence
-from langchain_agentrag.testing.llama_index.checks import watched
+from langchain_agentrag.testing.llama_index import watched
 from tests.fakes import FailingEmbeddings, RecordingEmbeddings
 
 TEXTS = {

@@ -34,7 +34,7 @@ from langchain_agentrag.errors import (
     UsageError,
 )
 from langchain_agentrag.llama_index import HybridVectorStore
-from langchain_agentrag.testing.llama_index.checks import watched
+from langchain_agentrag.testing.llama_index import watched
 from tests.fakes import RecordingEmbeddings
 
 SOURCE = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="手册", metadata={"版": 2}, hash="h")}

@@ -13,7 +13,7 @@ from langchain_agentrag.filters import Or
 from langchain_agentrag.ingest import pipeline
 from langchain_agentrag.metadata import decode
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.search import candidates, ranking, scoring, searcher
+from langchain_agentrag.search import ranking, searcher
 from langchain_agentrag.store import (
     background_indexing,
     commit,
@@ -23,7 +23,7 @@ from langchain_agentrag.store import (
     vector_index,
 )
 from langchain_agentrag.store import store as storage
-from langchain_agentrag.store.expiry import Living
+from langchain_agentrag.store.queries import Living
 from langchain_agentrag.types import Hits
 from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
@@ -52,9 +52,9 @@ def _() -> Any:
         allowed: Any,
         *_: Any,
     ) -> Any:
-        return candidates._members(store.vectors(partition).nearest(vector_, 1), allowed)
+        return searcher._members(store.vectors(partition).nearest(vector_, 1), allowed)
 
-    return around(candidates, "_approximate", short)
+    return around(searcher, "_approximate", short)
 
 
 @fault("what waits for the graph is not scanned", **BEHIND)
@@ -277,12 +277,12 @@ def _() -> Any:
 
 @fault("weights are ignored")
 def _() -> Any:
-    return around(scoring, "convex", lambda original, near, words, weights: original(near, words, (0.5, 0.5)))
+    return around(ranking, "convex", lambda original, near, words, weights: original(near, words, (0.5, 0.5)))
 
 
 @fault("weights are ignored by the fusion of ranks")
 def _() -> Any:
-    return around(scoring, "fuse", lambda original, rule, lists, weights: original(rule, lists, (0.5, 0.5)))
+    return around(ranking, "fuse", lambda original, rule, lists, weights: original(rule, lists, (0.5, 0.5)))
 
 
 @fault("the legs are exchanged in fusion")
@@ -294,7 +294,7 @@ def _() -> Any:
 
 @fault("scores are not calibrated")
 def _() -> Any:
-    return patch.object(scoring, "calibrate_cosine", lambda cosine, background: (cosine + 1) / 2)
+    return patch.object(ranking, "calibrate_cosine", lambda cosine, background: (cosine + 1) / 2)
 
 
 @fault("spans of highlights are off by one")
@@ -310,4 +310,4 @@ def _() -> Any:
     def together(original: Any, vectors: Any, query: Any) -> Any:
         return original(vectors, query) * (1 + 1e-12 * len(vectors))
 
-    return around(scoring, "cosines", together)
+    return around(ranking, "cosines", together)

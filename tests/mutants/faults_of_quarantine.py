@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from langchain_agentrag.search import cache, searcher
-from langchain_agentrag.store import commit, expiry
+from langchain_agentrag.store import commit, queries
 from langchain_agentrag.store.schema import QUARANTINED
 from tests.mutants.faults import ON_CHROMA, around, fault
 
@@ -17,12 +17,12 @@ def _whoever_asks(original: Any, self: Any, partition: Any, now: Any, **_: Any) 
 
 @fault("what is quarantined is found unasked")
 def _() -> Any:
-    return around(expiry.Expiries, "living", _whoever_asks)
+    return around(queries.Expiries, "living", _whoever_asks)
 
 
 @fault("what is quarantined is found unasked, over HNSW", **ON_CHROMA)
 def _() -> Any:
-    return around(expiry.Expiries, "living", _whoever_asks)
+    return around(queries.Expiries, "living", _whoever_asks)
 
 
 @fault("what is quarantined goes on counting in the scores of the rest")
@@ -30,7 +30,7 @@ def _() -> Any:
     def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
         return replace(original(self, partition, now, **options), gone=original(self, partition, now).gone)
 
-    return around(expiry.Expiries, "living", counting)
+    return around(queries.Expiries, "living", counting)
 
 
 @fault("what is quarantined goes on counting in lengths and numbers")
@@ -39,7 +39,7 @@ def _() -> Any:
         whole = original(self, partition, now).partition
         return replace(original(self, partition, now, **options), partition=whole)
 
-    return around(expiry.Expiries, "living", counting)
+    return around(queries.Expiries, "living", counting)
 
 
 @fault("what was released goes on being left out of the counts")

@@ -15,8 +15,7 @@ from langchain_agentrag.search import passages, searcher
 from langchain_agentrag.store import partition_cache
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.catalog import Catalog
-from langchain_agentrag.store.expiry import Living
-from langchain_agentrag.store.queries import StoredDocument
+from langchain_agentrag.store.queries import Living, StoredDocument
 from tests.mutants.faults import around, fault
 
 # -- who may see what -------------------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 from langchain_agentrag.filters import Condition, Not, Or, within
 from langchain_agentrag.search import options, ranking
-from langchain_agentrag.store import commit, expiry
+from langchain_agentrag.store import commit, queries
 from langchain_agentrag.store import store as storage
-from langchain_agentrag.store.expiry import Living
+from langchain_agentrag.store.queries import Living
 from tests.mutants.faults import around, fault
 
 
 @fault("what has expired is found until it is swept")
 def _() -> Any:
-    return patch.object(expiry.Expiries, "living", lambda self, partition, now, **_: Living(partition))
+    return patch.object(queries.Expiries, "living", lambda self, partition, now, **_: Living(partition))
 
 
 @fault("what has expired goes on counting in the scores of the rest")
@@ -26,7 +26,7 @@ def _() -> Any:
     def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
         return replace(original(self, partition, now, **options), gone={})
 
-    return around(expiry.Expiries, "living", counting)
+    return around(queries.Expiries, "living", counting)
 
 
 @fault("what has expired goes on counting in lengths and numbers")
@@ -34,7 +34,7 @@ def _() -> Any:
     def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
         return replace(original(self, partition, now, **options), partition=partition)
 
-    return around(expiry.Expiries, "living", counting)
+    return around(queries.Expiries, "living", counting)
 
 
 @fault("a document is gone a moment after it expires")
@@ -56,7 +56,7 @@ def _() -> Any:
         return original(connection, replace(given, sweep=False) if given.sweep else given, *rest)
 
     both = ExitStack()
-    both.enter_context(around(expiry.Expiries, "due", everything))
+    both.enter_context(around(queries.Expiries, "due", everything))
     both.enter_context(around(storage, "commit", all_of_it))
     return both
 

@@ -67,7 +67,7 @@ def test_a_leak_by_a_filter_is_found(world):
     from langchain_agentrag.filters import keys
     from langchain_agentrag.scope import Scope
     from langchain_agentrag.search import searcher
-    from langchain_agentrag.store.expiry import Living
+    from langchain_agentrag.store.queries import Living
 
     def opened(original, self, request):
         if "agent_id" in keys(request.condition):

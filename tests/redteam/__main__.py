@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from langchain_agentrag import AgentRAGToolkit, DualIndexer, SourceDocument
-from langchain_agentrag.agent.instructions import instruction_kinds
-from langchain_agentrag.agent.prompt_injection import PassageSafety
+from langchain_agentrag.agent.prompt_injection import PassageSafety, instruction_kinds
 from tests.redteam.obedient import (
     TEMPERS,
     Attack,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from langchain_agentrag.agent.instructions import instruction_kinds
+from langchain_agentrag.agent.prompt_injection import instruction_kinds
 from tests.redteam.__main__ import gather
 from tests.redteam.obedient import attacks, obeys, ordinary, parses_as_call, screen_fetches, strangers
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.search.diversity import cap_per_group, marginal_relevance
+from langchain_agentrag.search.postprocess import marginal_relevance
+from langchain_agentrag.search.ranking import cap_per_group
 
 EYE = np.eye(4, dtype=np.float32)
 

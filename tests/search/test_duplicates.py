@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.search.duplicates import ALIKE, resemblance, same_groups
+from langchain_agentrag.search.postprocess import ALIKE, resemblance, same_groups
 
 LONG_ZH = "液压站压力不足时，应当依次检查油位、滤芯、油温和溢流阀，确认无误后再重新启动油泵并记录压力值。"
 LONG_EN = "When the hydraulic pressure is low, check the oil level, the filter, the temperature and the relief valve."

@@ -28,8 +28,7 @@ from langchain_agentrag import DualIndexer, HybridRetriever, SearchTool, SourceD
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.llama_index import AgentQueryEngine
 from langchain_agentrag.llama_index import HybridRetriever as LlamaRetriever
-from langchain_agentrag.search.followup import RECENT, Turn, complete, read_history, with_supplement
-from langchain_agentrag.search.leaning import leans
+from langchain_agentrag.search.followup import RECENT, Turn, complete, leans, read_history, with_supplement
 
 TALK = [("user", "What does the Falcon drone cost?"), ("assistant", "It costs 499 euros.")]
 WEATHER = [("user", "杭州明天会下雨吗？"), ("assistant", "明天多云。")]

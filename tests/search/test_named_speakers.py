@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from langchain_agentrag.search.speakers import named, said_by_others
+from langchain_agentrag.search.ranking import named, said_by_others
 
 PEOPLE = {"Caroline Smith", "Mel", "林娜", "歐陽鋒", "user", "assistant"}
 

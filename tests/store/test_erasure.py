@@ -12,7 +12,7 @@ import pytest
 
 from langchain_agentrag import DualIndexer
 from langchain_agentrag.errors import StoreError
-from langchain_agentrag.store import chroma_files
+from langchain_agentrag.store import chroma
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.keyword_index import TantivyKeywords
 from langchain_agentrag.testing.erasure import leftovers
@@ -214,7 +214,7 @@ def test_erasure_that_fails_is_told_and_done_when_the_store_is_opened_again(
             raise StoreError("the disk says no")
 
         monkeypatch.setattr(TantivyKeywords, "destroy", refuse)
-        monkeypatch.setattr(chroma_files, "sweep", refuse)
+        monkeypatch.setattr(chroma, "sweep", refuse)
         with pytest.raises(StoreError, match="not every trace"):
             indexer.forget_agent(OWNER)
         assert indexer.search("xylophonequartz", 3, agent_id=OWNER).degraded == ()

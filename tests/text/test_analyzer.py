@@ -250,11 +250,9 @@ class TestContract:
 
     def test_built_in_stop_words_are_in_the_form_they_are_compared_in(self):
         from langchain_agentrag.text import analyzer
-        from langchain_agentrag.text.stopwords import STOP_WORDS
+        from langchain_agentrag.text.tokenizer import STOP_WORDS
 
-        assert {word: analyzer._surface(word) for word in STOP_WORDS} == {
-            word: word for word in STOP_WORDS
-        }
+        assert {word: analyzer._surface(word) for word in STOP_WORDS} == {word: word for word in STOP_WORDS}
 
     def test_unknown_backend_and_bare_string_are_refused(self):
         with pytest.raises(UsageError, match="rjieba"):

@@ -1,13 +1,7 @@
-"""Bytes to text: which encoding makes sense of them, not merely which one decodes them.
+"""The characters that make up most of written Chinese and Korean, for telling encodings apart.
 
-A byte order mark decides, then valid UTF-8. Everything else is a contest: each candidate decodes a sample,
-and the result is scored by how common its characters are in the language the encoding is for. GB18030
-decodes nearly any bytes, but Big5 text read as GB18030 is made of characters nobody writes; below a
-threshold no reading is accepted.
-
-A few damaged bytes do not cost a whole file: up to 1 % of the non-ASCII characters may be undecodable and
-become U+FFFD, provided that the rest is beyond doubt. A file with more damage is reported as unreadable,
-never stored.
+Simplified and traditional Chinese: roughly the 300 most frequent, by general knowledge of the language; they
+cover more than half of ordinary text. Korean: frequent syllables of particles, endings and common words.
 """
 
 from __future__ import annotations
@@ -19,8 +13,34 @@ from functools import cache
 from typing import Final
 
 from langchain_agentrag.connector import NotIndexableError
-from langchain_agentrag.connectors.files.frequent import HANGUL, HANS, HANT
 from langchain_agentrag.errors import UnreadableSourceError
+
+HANS = (
+    "的一是了我不人在他有这个上们来到时大地为子中你说生国年着就那和要她出也得里后自以会家可下而过天去能对小多然于心学么"
+    "之都好看起发当没成只如事把还用第样道想作种开美总从无情己面最女但现前些所同日手又行意动方期它头经长儿回位分爱老因很给"
+    "名法间斯知世什两次使身者被高已亲其进此话常与活正感见明问力理尔点文几定本公特做外孩相西果走将月十实向声车全信重三机工"
+    "物气每并别真打太新比才便夫再书部水像眼等体却加电主界门利海受听表德少克代员许先口由死安写性马光白或住难望教命花结乐色"
+    "更拉东神记处让母父应直字场平报友关放至张认接告入笑内英军候民岁往何度山觉路带万男边风解叫任金快原吃妈变通师立象数四失"
+    "满战远格士音轻目条呢病始达深完今提求清王化空业思切怎非找片罗钱吗语元喜曾离飞科言干流欢约各即指合反题必该论交终林请医"
+    "晚制球决传画保读运及则房早院量苦火布品近坐产答星精视五连司巴奇管类未朋且婚台夜青北队久乎越观落尽形影红百令周吧识步希"
+    "系统件设置文件数据输入程编码按键择页据测试版资源错误单户务式示录选需查网址络软硬盘存储器"
+)
+HANT = (
+    "的一是了我不人在他有這個上們來到時大地為子中你說生國年著就那和要她出也得裡後自以會家可下而過天去能對小多然於心學麼"
+    "之都好看起發當沒成只如事把還用第樣道想作種開美總從無情己面最女但現前些所同日手又行意動方期它頭經長兒回位分愛老因很給"
+    "名法間斯知世什兩次使身者被高已親其進此話常與活正感見明問力理爾點文幾定本公特做外孩相西果走將月十實向聲車全信重三機工"
+    "物氣每並別真打太新比才便夫再書部水像眼等體卻加電主界門利海受聽表德少克代員許先口由死安寫性馬光白或住難望教命花結樂色"
+    "更拉東神記處讓母父應直字場平報友關放至張認接告入笑內英軍候民歲往何度山覺路帶萬男邊風解叫任金快原吃媽變通師立象數四失"
+    "滿戰遠格士音輕目條呢病始達深完今提求清王化空業思切怎非找片羅錢嗎語元喜曾離飛科言乾流歡約各即指合反題必該論交終林請醫"
+    "晚制球決傳畫保讀運及則房早院量苦火布品近坐產答星精視五連司巴奇管類未朋且婚臺台夜青北隊久乎越觀落盡形影紅百令周吧識步希"
+    "系統件設置檔案資料輸入程式編碼按鍵擇頁據測試版源錯誤單戶務示錄選需查網址絡軟硬盤碟存儲器游標刪除鈕課佢哋喺嘅嘢咗唔冇啲度做"
+)
+HANGUL = (
+    "이다는의에가을를고하지한은로도서사기자아어나시인리대들그것있해수으일보과제라만정부스게장면여러전상했주니던까습와안원성"
+    "동구공마교적조용내개모소방비치학년세물문관신경국우발생분연입무오음식요회업려간금진중점당실영계화번지행선재드미않없때말"
+    "생각많같또저더무엇안녕감사합니다세요되된될명위불심설미술력민터약차처최함현형통"
+)
+
 
 _SAMPLE: Final = 65_536
 """Bytes that are decoded by every candidate; 20,000 characters tell languages apart beyond doubt."""

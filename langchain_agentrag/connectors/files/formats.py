@@ -8,19 +8,18 @@ from pathlib import PurePath
 from typing import Final
 
 from langchain_agentrag.connector import NotIndexableError
-from langchain_agentrag.connectors.files import html, pdf, slides, structured, tables, text, word
-from langchain_agentrag.connectors.files.archives import gunzip
-from langchain_agentrag.connectors.files.content import Content
+from langchain_agentrag.connectors.files import content, html, pdf, slides, structured, tables, word
+from langchain_agentrag.connectors.files.content import Content, gunzip
 from langchain_agentrag.errors import AgentRagError, UnreadableSourceError
 
 Reader = Callable[[bytes], Content]
 
 _READERS: Final[dict[str, Reader]] = {
-    "markdown": text.read_markdown,
-    "text": text.read_plain,
-    "code": text.read_code,
-    "config": text.read_code,
-    "xml": text.read_code,
+    "markdown": content.read_markdown,
+    "text": content.read_plain,
+    "code": content.read_code,
+    "config": content.read_code,
+    "xml": content.read_code,
     "html": html.read_html,
     "pdf": pdf.read_pdf,
     "docx": word.read_docx,

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from langchain_agentrag.connectors.files.content import Content, markdown_table, one_line, storable
+from langchain_agentrag.connectors.files.content import (
+    Content,
+    decoded_metadata,
+    markdown_table,
+    one_line,
+    storable,
+)
 from langchain_agentrag.connectors.files.encodings import decode
-from langchain_agentrag.connectors.files.text import decoded_metadata
 from langchain_agentrag.errors import MissingExtraError, UnreadableSourceError
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.connectors.files.archives import check_zip
 from langchain_agentrag.connectors.files.content import (
     Content,
     Foreign,
     TextBuilder,
+    check_zip,
     markdown_table,
     one_line,
 )

@@ -6,9 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from langchain_agentrag.connectors.files.content import Content, Foreign, TextBuilder, storable
+from langchain_agentrag.connectors.files.content import (
+    Content,
+    Foreign,
+    TextBuilder,
+    decoded_metadata,
+    storable,
+)
 from langchain_agentrag.connectors.files.encodings import decode
-from langchain_agentrag.connectors.files.text import decoded_metadata
 from langchain_agentrag.errors import UnreadableSourceError
 
 if TYPE_CHECKING:

@@ -10,10 +10,15 @@ import zipfile
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from langchain_agentrag.connectors.files.archives import check_zip
-from langchain_agentrag.connectors.files.content import Content, Foreign, TextBuilder, one_line
+from langchain_agentrag.connectors.files.content import (
+    Content,
+    Foreign,
+    TextBuilder,
+    check_zip,
+    decoded_metadata,
+    one_line,
+)
 from langchain_agentrag.connectors.files.encodings import decode
-from langchain_agentrag.connectors.files.text import decoded_metadata
 from langchain_agentrag.errors import MissingExtraError, UnreadableSourceError
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.connectors.files.archives import check_zip
 from langchain_agentrag.connectors.files.content import (
     Content,
     Foreign,
     TextBuilder,
+    check_zip,
     markdown_table,
     one_line,
 )

@@ -11,10 +11,17 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
-from langchain_agentrag.connectors.memory.backend import FoundSession, MemorySession, digest, escaped, within
+from langchain_agentrag.connectors.memory.backend import (
+    FoundSession,
+    MemorySession,
+    StoredItem,
+    digest,
+    escaped,
+    item_document,
+    within,
+)
 from langchain_agentrag.connectors.memory.detect import open_backend
 from langchain_agentrag.connectors.memory.dialogue import Reading
-from langchain_agentrag.connectors.memory.items import StoredItem, item_document
 from langchain_agentrag.connectors.memory.turns import as_document
 from langchain_agentrag.errors import ScopeError, UnreadableSourceError, UsageError
 from langchain_agentrag.scope import check_agent_id

@@ -9,10 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connector import Gap
-from langchain_agentrag.connectors.memory.backend import Backend, FoundSession, MemorySession, digest
+from langchain_agentrag.connectors.memory.backend import (
+    Backend,
+    FoundSession,
+    MemorySession,
+    StoredItem,
+    digest,
+)
 from langchain_agentrag.connectors.memory.database import connected_to, identity, reported
 from langchain_agentrag.connectors.memory.dialogue import Reading, when
-from langchain_agentrag.connectors.memory.items import StoredItem
 from langchain_agentrag.connectors.memory.turns import document_id
 from langchain_agentrag.connectors.sql.engine import shown
 from langchain_agentrag.errors import ConnectorError

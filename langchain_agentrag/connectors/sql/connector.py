@@ -14,11 +14,11 @@ from langchain_agentrag.connectors.sql.rows import (
     NoAgent,
     Reading,
     RowReader,
+    conversion,
     size_of,
     template_parts,
     unique_names,
 )
-from langchain_agentrag.connectors.sql.values import conversion
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.scope import check_agent_id
 

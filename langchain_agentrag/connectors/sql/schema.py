@@ -18,7 +18,7 @@ from langchain_agentrag.connectors.sql.reflect import (
     select_all,
     table_names,
 )
-from langchain_agentrag.connectors.sql.values import plain, text_of
+from langchain_agentrag.connectors.sql.rows import plain, text_of
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.types import SourceDocument

@@ -17,9 +17,9 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 from langchain_agentrag.errors import AgentRagError, ScopeError, UsageError
-from langchain_agentrag.guard.model_check import validators_of
 from langchain_agentrag.guard.operations import AgentOperations, Operations
 from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome, Proposal, RiskName, ToolRule
+from langchain_agentrag.guard.validation import validators_of
 from langchain_agentrag.langchain.identity import caller, check_identity
 
 logger = logging.getLogger(__name__)

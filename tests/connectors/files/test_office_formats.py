@@ -253,7 +253,7 @@ def test_bombs_are_not_unpacked(monkeypatch):
     bomb = gzip.compress(bytes(20 * MEGABYTE))
     with pytest.raises(UnreadableSourceError, match="max_bytes"):
         read("x.txt.gz", bomb, MEGABYTE)
-    monkeypatch.setattr("langchain_agentrag.connectors.files.archives._UNPACKED", MEGABYTE)
+    monkeypatch.setattr("langchain_agentrag.connectors.files.content._UNPACKED", MEGABYTE)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/document.xml", bytes(2 * MEGABYTE))

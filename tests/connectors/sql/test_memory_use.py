@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from langchain_agentrag import DatabaseConnector
-from langchain_agentrag.ingest.visits import Visits
+from langchain_agentrag.ingest.sync import Visits
 from tests.databases import kind_of, run
 
 ROOT = Path(__file__).parents[3]

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.connector import Gap, SourceItem
-from langchain_agentrag.connectors.sql.rows import Reading, RowReader, unique_names
-from langchain_agentrag.connectors.sql.values import conversion, key_text, plain, text_of
+from langchain_agentrag.connectors.sql.rows import (
+    Reading,
+    RowReader,
+    conversion,
+    key_text,
+    plain,
+    text_of,
+    unique_names,
+)
 from langchain_agentrag.errors import UsageError
 
 TEXTS = st.text(alphabet=st.sampled_from("|\\'0123456789.-+aixnf用 户:\n"), max_size=6) | st.text(max_size=6)
