@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from langchain_agentrag.search.followup import complete, leans, read_history
+from langchain_agentrag.search.followup import complete_question, is_followup, read_history
 
 DIALOGUES = Path(__file__).with_name("dialogues") / "dialogues.jsonl"
 
@@ -26,7 +26,7 @@ def dialogues() -> list[dict]:
 def understood(dialogue: dict) -> tuple[bool, str]:
     """Whether the question came out as it should, and how it came out."""
     question = dialogue["question"]
-    found = complete(question, read_history(dialogue["history"]))
+    found = complete_question(question, read_history(dialogue["history"]))
     if not dialogue["leans"]:
         return found.query == question, found.query
     added = found.added
@@ -47,7 +47,7 @@ def main() -> None:
         good, query = understood(dialogue)
         total[kind] += 1
         right[kind] += good
-        decided[kind] += leans(dialogue["question"]) == dialogue["leans"]
+        decided[kind] += is_followup(dialogue["question"]) == dialogue["leans"]
         if options.failures and not good:
             print(f"{dialogue['id']} {kind}: {dialogue['question']} -> {query}")
     spent = 1000 * (time.perf_counter() - started) / total.total()

@@ -140,7 +140,7 @@ def write_ours(
         started = time.perf_counter()
         indexer.index_documents(documents(texts, agent or "shared"), agent)
         written = time.perf_counter() - started
-        indexer.settle()
+        indexer.optimize()
         return len(texts) / written, len(texts) / (time.perf_counter() - started)
 
 
@@ -166,7 +166,7 @@ def search_while_waiting(texts: list[str], model: GivenVectors, queries: list[st
         started = time.perf_counter()
         indexer.search(queries[0], k=10)
         first = time.perf_counter() - started
-        waiting = indexer.stats().waiting
+        waiting = indexer.stats().unindexed
         median, high = timed(50, lambda number: indexer.search(queries[number], k=10))
     shutil.rmtree(home, ignore_errors=True)
     print(
@@ -229,8 +229,8 @@ def main() -> None:
     print("| what | figure |\n|---|---|")
     if options.peer:
         compare_writing(shared[: options.peer], model)
-    if options.waiting:
-        search_while_waiting(shared[: options.waiting], model, queries)
+    if options.unindexed:
+        search_while_waiting(shared[: options.unindexed], model, queries)
     if not home.exists():
         rate, complete = write_ours(home, shared, model)
         print(f"| writing {options.shared:,} shared, until all is found | {rate:,.0f} chunks/s |")

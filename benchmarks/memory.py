@@ -22,7 +22,7 @@ from ir_measures import R
 
 from langchain_agentrag import AgentMemoryConnector, DualIndexer
 from langchain_agentrag.connectors.memory import MemoryTable, Turn
-from langchain_agentrag.times import moment
+from langchain_agentrag.times import parse_time
 
 COLLECTIONS = ("locomo_en_memory", "madial_zh_en_memory", "memorybank_zh_en")
 RECALL = R @ 10
@@ -43,7 +43,7 @@ def turn(entry: dict[str, Any], collection: str) -> Turn:
         entry_id=entry["_id"],
         role=speaker if speaker in {"user", "assistant"} else "user",
         text=entry["text"],
-        time=moment(told["timestamp"]),
+        time=parse_time(told["timestamp"]),
         speaker=speaker,
         parts=("image",) if told.get("image_caption") else (),
     )

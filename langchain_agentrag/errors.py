@@ -123,7 +123,7 @@ class RetrievalError(StoreError):
 
 
 @contextmanager
-def translated(what: str, action: str) -> Iterator[None]:
+def native_errors(what: str, action: str) -> Iterator[None]:
     """Whatever a native library raises, as a `StoreError` with its cause.
 
     Args:

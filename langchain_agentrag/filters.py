@@ -37,7 +37,7 @@ from langchain_agentrag.metadata import (
     normalise,
     order,
     plain,
-    shown,
+    short_repr,
     sortable,
 )
 
@@ -219,7 +219,7 @@ def conjoin(first: Filter | None, second: Filter | None) -> Filter | None:
     return And(tuple(parts))
 
 
-def within(after: datetime | None, before: datetime | None) -> Filter | None:
+def time_filter(after: datetime | None, before: datetime | None) -> Filter | None:
     """Filter that holds for documents with a time, from `after` on and before `before`; None without a bound."""
     parts = [
         Condition(TIME, operator, bound)
@@ -316,7 +316,7 @@ def _operand(op: str, operand: object) -> Any:  # noqa: ANN401  a metadata value
     try:
         value = normalise({"v": operand})["v"]
     except InvalidDocumentError as error:
-        msg = f"The filter cannot compare with {shown(operand)}: {error}"
+        msg = f"The filter cannot compare with {short_repr(operand)}: {error}"
         raise FilterError(msg) from error
     if op == "$icontains" and not isinstance(value, str):
         raise _error({op: operand}, "gives $icontains no text", 'Write {"$icontains": "pump"}')
@@ -329,7 +329,7 @@ def _operand(op: str, operand: object) -> Any:  # noqa: ANN401  a metadata value
 
 
 def _error(value: object, rule: str, remedy: str) -> FilterError:
-    return FilterError(f"Filter part {shown(value)} {rule}. {remedy}.")
+    return FilterError(f"Filter part {short_repr(value)} {rule}. {remedy}.")
 
 
 def _unknown(op: object) -> FilterError:
@@ -341,7 +341,7 @@ def _unknown(op: object) -> FilterError:
         if isinstance(op, str) and op.startswith("$")
         else (' For a nested value write the path, {"geo.lat": 1}; for a whole dict {"geo": {"$eq": {...}}}.')
     )
-    return FilterError(f"Unknown filter operator {shown(op)}. {hint}Known: {' '.join(known)}.{nested}")
+    return FilterError(f"Unknown filter operator {short_repr(op)}. {hint}Known: {' '.join(known)}.{nested}")
 
 
 def _is_in(condition: Condition, value: object) -> bool:

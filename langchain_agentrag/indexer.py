@@ -12,13 +12,13 @@ from langchain_agentrag.derived import Derived
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.ingest.documents import (
-    MANY_EXPIRED,
+    EXPIRY_SWEEP_THRESHOLD,
     as_source_documents,
-    expiring,
-    refuse_everything,
-    remove_chosen,
-    selection,
-    with_vectors,
+    build_filter,
+    delete_matching,
+    refuse_unbounded_delete,
+    with_expiry,
+    with_precomputed_vectors,
 )
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
@@ -31,14 +31,14 @@ from langchain_agentrag.search.options import SearchOptions, SearchRequest, chec
 from langchain_agentrag.search.passages import read_documents, read_passage
 from langchain_agentrag.search.searcher import Searcher
 from langchain_agentrag.store import verify as verification
-from langchain_agentrag.store.manifest import hold_analyzer
-from langchain_agentrag.store.queries import Shelf
-from langchain_agentrag.store.record_keys import Ledger, forget_records
+from langchain_agentrag.store.manifest import resolve_analyzer
+from langchain_agentrag.store.queries import OwnedDocuments
+from langchain_agentrag.store.record_keys import RecordKeys, delete_record_keys
 from langchain_agentrag.store.store import ChromaPolicy, Store
 from langchain_agentrag.store.verify import VerifyReport
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.text.chunking import Chunking
-from langchain_agentrag.times import check_span, later
+from langchain_agentrag.times import add_duration, check_duration
 from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 
 
@@ -195,7 +195,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.connector import BaseConnector
     from langchain_agentrag.ingest.chroma_import import Owner
 
-Tell = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
 class DualIndexer(Derived):
@@ -245,14 +245,16 @@ class DualIndexer(Derived):
             Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock
         )
         try:
-            self._analyzer = hold_analyzer(self._store, analyzer, reanalyze=reanalyze)
+            self._analyzer = resolve_analyzer(self._store, analyzer, reanalyze=reanalyze)
             self._model = Model(self._store, embeddings, embed_timeout, query_cache)
         except BaseException:
             self._store.close()
             raise
         searcher = Searcher(self._store, self._analyzer)
         self._answers = Answers(searcher, self._model, Results(result_cache))
-        self.shown = searcher.shown  # what was lately given to whom, for recorders to know it again
+        self.recent_passages = (
+            searcher.recent_passages
+        )  # what was lately given to whom, for recorders to know it again
 
     @classmethod
     def from_chroma(
@@ -263,7 +265,7 @@ class DualIndexer(Derived):
         *,
         collection_name: str | None = None,
         agent_id: Owner = None,
-        on_progress: Tell | None = None,
+        on_progress: ProgressCallback | None = None,
         **options: Any,  # noqa: ANN401
     ) -> Self:
         """A store with everything a Chroma collection holds: texts, metadata and vectors; nothing is embedded or cut.
@@ -346,7 +348,7 @@ class DualIndexer(Derived):
         split: bool = True,
         vectors: Iterable[Sequence[float] | None] | None = None,
         ttl: timedelta | float | None = None,
-        on_progress: Tell | None = None,
+        on_progress: ProgressCallback | None = None,
     ) -> SyncReport:
         """Add documents, or replace those of the same id; unchanged ones cost nothing.
 
@@ -364,18 +366,18 @@ class DualIndexer(Derived):
             InvalidDocumentError: a document cannot be stored; the message says which, batches before it are stored.
             EmbeddingError: the model failed; batches before are stored, and what was embedded is kept.
         """
-        until = None if ttl is None else later(self._store.now(), check_span("ttl", ttl))
-        ready = expiring(as_source_documents(documents, check_agent_id(agent_id)), until)
+        until = None if ttl is None else add_duration(self._store.now(), check_duration("ttl", ttl))
+        ready = with_expiry(as_source_documents(documents, check_agent_id(agent_id)), until)
         total = len(documents) if isinstance(documents, Sequence) else None
         with self._pipeline(on_progress, total) as pipeline:
-            given = with_vectors(ready, vectors, lambda: self.embedder, split=split)
-            for document, vector in pipeline.ahead(given):
+            given = with_precomputed_vectors(ready, vectors, lambda: self.embedder, split=split)
+            for document, vector in pipeline.prefetch(given):
                 pipeline.put(document, split=split, vector=vector)
                 pipeline.advance(document.doc_id)
-        self.expire(at_least=MANY_EXPIRED)
+        self.expire(at_least=EXPIRY_SWEEP_THRESHOLD)
         return pipeline.report
 
-    def sync(self, connector: BaseConnector, *, on_progress: Tell | None = None) -> SyncReport:
+    def sync(self, connector: BaseConnector, *, on_progress: ProgressCallback | None = None) -> SyncReport:
         """Bring the store in step with a source: read what is new or changed, remove what is gone.
 
         Raises:
@@ -384,7 +386,7 @@ class DualIndexer(Derived):
         check_agent_id(connector.agent_id)
         with self._pipeline(on_progress, getattr(connector, "total", None)) as pipeline:
             run_sync(self._store, connector, pipeline)
-        self.expire(at_least=MANY_EXPIRED)
+        self.expire(at_least=EXPIRY_SWEEP_THRESHOLD)
         return pipeline.report
 
     def delete(
@@ -411,10 +413,10 @@ class DualIndexer(Derived):
             UsageError: neither ids nor a condition that looks at a key: "everything" is said with `forget_agent`.
         """
         owner = check_agent_id(agent_id)
-        condition = selection(self._store.now(), filter, session=session, after=after, before=before)
-        refuse_everything(doc_ids, condition)
+        condition = build_filter(self._store.now(), filter, session=session, after=after, before=before)
+        refuse_unbounded_delete(doc_ids, condition)
         with self._pipeline(None, None, keep_vectors=False) as pipeline:
-            remove_chosen(self._store, pipeline, owner, doc_ids, condition)
+            delete_matching(self._store, pipeline, owner, doc_ids, condition)
         return pipeline.report
 
     def forget_agent(self, agent_id: str) -> SyncReport:
@@ -422,21 +424,21 @@ class DualIndexer(Derived):
         owner = check_agent_id(agent_id)
         if owner is None:
             raise ScopeError("forget_agent() needs the id of an agent: delete() removes shared documents.")
-        forget_records(self._store.catalog, owner)
+        delete_record_keys(self._store.catalog, owner)
         self._answers.forget(owner)
         return SyncReport(deleted=self._store.forget(owner).deleted)
 
-    def ledger(self, namespace: str, *, agent_id: str | None = None) -> Ledger:
+    def record_keys(self, namespace: str, *, agent_id: str | None = None) -> RecordKeys:
         """Keys that an outside indexing run has written for one owner; see `record_manager`."""
         self._store.check_open()
-        return Ledger(self._store.catalog, check_agent_id(agent_id), namespace, self._store.now)
+        return RecordKeys(self._store.catalog, check_agent_id(agent_id), namespace, self._store.now)
 
-    def shelf(self, agent_id: str | None = None) -> Shelf:
+    def owned_documents(self, agent_id: str | None = None) -> OwnedDocuments:
         """Documents of exactly one owner by the beginnings of their ids; see `HybridStore`."""
         self._store.check_open()
-        return Shelf(self._store.catalog, check_agent_id(agent_id), self._store.now())
+        return OwnedDocuments(self._store.catalog, check_agent_id(agent_id), self._store.now())
 
-    def _pipeline(self, tell: Tell | None, total: int | None, **options: bool) -> Pipeline:
+    def _pipeline(self, tell: ProgressCallback | None, total: int | None, **options: bool) -> Pipeline:
         self._store.check_open()
         given: dict[str, Any] = {"on_progress": tell, "total": total, **options}
         return Pipeline(self._store, self._analyzer, self._chunking, lambda: self.embedder, **given)
@@ -492,7 +494,7 @@ class DualIndexer(Derived):
         self._store.check_open()
         scope = Scope(check_agent_id(agent_id))
         passage = read_passage(self._store, scope, doc_id, chunk_id, before, after)
-        self.shown.note(scope.agent_id, [passage.text])
+        self.recent_passages.note(scope.agent_id, [passage.text])
         return passage
 
     def get(
@@ -509,7 +511,7 @@ class DualIndexer(Derived):
         The agent's own document comes before a shared one of the same id; without an agent only shared ones are seen.
         """
         self._store.check_open()
-        condition = selection(self._store.now(), filter, after=after, before=before)
+        condition = build_filter(self._store.now(), filter, after=after, before=before)
         return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids, condition)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
@@ -525,11 +527,11 @@ class DualIndexer(Derived):
         No search, reading or count sees them from the moment they expire on, whether this is called or not.
         """
         self._store.check_open()
-        due = self._store.expiry.due(self._store.now(), at_least)
-        if not due:
+        expired = self._store.visibility.expired(self._store.now(), at_least)
+        if not expired:
             return SyncReport()
         with self._pipeline(None, None, keep_vectors=False, sweep=True) as pipeline:
-            for owner, doc_id in due:
+            for owner, doc_id in expired:
                 pipeline.remove(owner, doc_id)
         return pipeline.report
 
@@ -537,10 +539,10 @@ class DualIndexer(Derived):
         """Compare both legs with the catalog; `deep` also looks into every chunk and tries to make agents leak."""
         return verify_deep(self, self._store, self._analyzer) if deep else verification.verify(self._store)
 
-    def settle(self) -> int:
+    def optimize(self) -> int:
         """Build the graph over all vectors that wait (`StoreStats.waiting`) now; returns how many were handed over."""
         self._store.check_open()
-        return self._store.handover.finish()
+        return self._store.background_indexer.finish()
 
     def repair(self) -> VerifyReport:
         """Rebuild what differs from the catalog, without embedding anything; then verify."""

@@ -20,12 +20,12 @@ from langchain_agentrag.store.queries import find_document
 from langchain_agentrag.store.verify import (
     Address,
     VerifyReport,
-    addresses,
-    analysed,
     check_chunks,
-    holds,
-    owners_of,
+    chunk_addresses,
+    chunk_owners,
+    has_chunk,
     sample_rows,
+    stored_terms,
     verify,
 )
 from langchain_agentrag.text import FIELDS
@@ -129,7 +129,7 @@ class IsolationCheck:
         decks = []
         with self._store.catalog.snapshot() as connection:
             for owner in self._dice.sample(self._agents, min(len(self._agents), self._sample)):
-                secrets = addresses(connection, sample_rows(connection, owner, _SECRETS, self._dice))
+                secrets = chunk_addresses(connection, sample_rows(connection, owner, _SECRETS, self._dice))
                 outsiders = [None, *(other for other in self._agents if other != owner), *_lookalikes(owner)]
                 deck = [
                     _Probe(owner, outsider, secret) for outsider in outsiders for secret in secrets[:_SECRETS]
@@ -170,8 +170,8 @@ class IsolationCheck:
 
     def _judge(self, outsider: str | None, shown: Address, said: str | None, how: str) -> None:
         with self._store.catalog.snapshot() as connection:
-            owners = {owner for owner in {None, outsider} if holds(connection, owner, shown)}
-            true = owners or owners_of(connection, shown)
+            owners = {owner for owner in {None, outsider} if has_chunk(connection, owner, shown)}
+            true = owners or chunk_owners(connection, shown)
         place = f"chunk {shown[1]} of document {shown[0]!r}"
         if not true:
             self._note(f"{_name(outsider)} was shown {place}, which the catalog does not hold, by {how}")
@@ -190,7 +190,7 @@ class IsolationCheck:
         lengths: Counter[str] = Counter()
         frequencies: dict[str, Counter[str]] = {field: Counter() for field in asked}
         with self._store.catalog.snapshot() as connection:
-            held = analysed(connection, scope, self._store.now())
+            held = stored_terms(connection, scope, self._store.now())
         for terms in held.values():
             lengths.update(terms.lengths)
             for field, wanted in asked.items():
@@ -245,7 +245,7 @@ class IsolationCheck:
         if outsider is None:
             return  # the counts of nobody in particular are the administrator's
         scope = {None, outsider}
-        living = (self._store.living(owner) for owner in scope)
+        living = (self._store.visible(owner) for owner in scope)
         seen = [found.partition for found in living if found is not None]
         told = self._indexer.stats(outsider)
         if (told.documents, told.chunks) != (sum(p.documents for p in seen), sum(p.chunks for p in seen)):

@@ -7,17 +7,17 @@ from traceback import format_exception_only
 from typing import Any, TypeAlias
 
 from langchain_agentrag.errors import EnvironmentFailure, UsageError
-from langchain_agentrag.timeouts import within
+from langchain_agentrag.timeouts import run_with_timeout
 
 LanguageModel: TypeAlias = Callable[[str], Any] | Any
 """A function prompt -> text, a LangChain chat model or LLM (anything with `invoke`), or a LlamaIndex LLM."""
 
 
-class ModelFailure(EnvironmentFailure):
+class LLMError(EnvironmentFailure):
     """The language model raised, took too long, or answered nothing."""
 
 
-def check_model(model: object) -> LanguageModel | None:
+def check_llm(model: object) -> LanguageModel | None:
     """The model unchanged.
 
     Raises:
@@ -32,7 +32,7 @@ def check_model(model: object) -> LanguageModel | None:
     )
 
 
-def ask(model: LanguageModel, prompt: str, timeout: float) -> str:
+def ask_llm(model: LanguageModel, prompt: str, timeout: float) -> str:
     """What the model answers, stripped; never empty.
 
     Args:
@@ -44,19 +44,19 @@ def ask(model: LanguageModel, prompt: str, timeout: float) -> str:
         ModelFailure: it raised, took longer, or answered nothing.
     """
     try:
-        text = within(timeout, lambda: said(model, prompt), "agentrag-ask")
+        text = run_with_timeout(timeout, lambda: call_llm(model, prompt), "agentrag-ask")
     except TimeoutError as error:
-        raise ModelFailure(f"The language model did not answer within {timeout:g} s.") from error
+        raise LLMError(f"The language model did not answer within {timeout:g} s.") from error
     except Exception as error:
-        raise ModelFailure(
+        raise LLMError(
             f"The language model failed: {' '.join(''.join(format_exception_only(error)).split())[:300]}"
         ) from error
     if not isinstance(text, str) or not text.strip():
-        raise ModelFailure(f"The language model answered no text but {text!r:.80}.")
+        raise LLMError(f"The language model answered no text but {text!r:.80}.")
     return text.strip()
 
 
-def said(model: LanguageModel, prompt: str) -> Any:  # noqa: ANN401  somebody else's answer
+def call_llm(model: LanguageModel, prompt: str) -> Any:  # noqa: ANN401  somebody else's answer
     """What a model answers, without any limit or check."""
     if hasattr(model, "invoke"):
         answer = model.invoke(prompt)

@@ -73,10 +73,10 @@ def decode(text: str) -> dict[str, Any]:
         # Without a tag in the text no object needs a second look.
         value = json.loads(text, object_hook=_untag) if f'"{_TAG}"' in text else json.loads(text)
     except (ValueError, TypeError, KeyError, InvalidOperation, RecursionError) as error:
-        msg = f"Stored metadata {shown(text)} cannot be decoded ({error}): it is damaged; run `repair`."
+        msg = f"Stored metadata {short_repr(text)} cannot be decoded ({error}): it is damaged; run `repair`."
         raise StoreError(msg) from error
     if not isinstance(value, dict):
-        msg = f"Stored metadata {shown(text)} is not a JSON object: it is damaged; run `repair`."
+        msg = f"Stored metadata {short_repr(text)} is not a JSON object: it is damaged; run `repair`."
         raise StoreError(msg)
     return value
 
@@ -105,7 +105,7 @@ def _encode(metadata: Mapping[str, Any], write: Callable[[Any], str], *, ordered
     if not isinstance(given, Mapping):
         msg = (
             f"Metadata must be a mapping of string keys to values, got {type(given).__name__} "
-            f"{shown(given)}: pass a dict."
+            f"{short_repr(given)}: pass a dict."
         )
         raise InvalidDocumentError(msg)
     return write(_Tagger(ordered=ordered).mapping(given, ()))
@@ -151,7 +151,7 @@ class _Tagger:
     def refuse(self, path: tuple[Any, ...], value: Value, rule: str, remedy: str) -> InvalidDocumentError:
         where = _path(path) or "the top level"
         return InvalidDocumentError(
-            f"Metadata at {where} {rule}: {type(value).__name__} {shown(value)}. {remedy}."
+            f"Metadata at {where} {rule}: {type(value).__name__} {short_repr(value)}. {remedy}."
         )
 
     def enter(self, value: Value, path: tuple[Any, ...]) -> None:
@@ -339,7 +339,7 @@ def _path(path: tuple[Any, ...]) -> str:
     return "".join(steps)
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Repr of a value, cut to fit an error message; a repr that fails must not hide the error."""
     try:
         text = repr(value)

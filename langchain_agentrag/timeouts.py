@@ -19,7 +19,7 @@ code, a model's say, brings the whole process down with it."""
 _late: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
-def within(timeout: float | None, work: Callable[[], T], name: str) -> T:
+def run_with_timeout(timeout: float | None, work: Callable[[], T], name: str) -> T:
     """What the work gives; without a limit in this thread, else in one of its own that is left alone when time is over.
 
     Args:

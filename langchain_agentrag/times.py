@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError
-from langchain_agentrag.metadata import plain, shown
+from langchain_agentrag.metadata import plain, short_repr
 
 TIME_KEYS = ("time", "timestamp", "created_at", "mtime")
 """Metadata keys that may hold a document's time; the first that does is the document's time."""
@@ -53,7 +53,7 @@ _FORMS = (
 )
 
 
-def moment(value: object, zone: tzinfo = UTC) -> datetime | None:
+def parse_time(value: object, zone: tzinfo = UTC) -> datetime | None:
     """A metadata value as a moment in UTC, or None when it is no time; never raises.
 
     Datetimes and dates; text in ISO 8601, as in 2024/5/1 and 2024年5月1日, with or without a clock, or as in the head
@@ -69,9 +69,9 @@ def moment(value: object, zone: tzinfo = UTC) -> datetime | None:
     except InvalidDocumentError:
         return None
     if isinstance(value, datetime):
-        return in_utc(value, zone)
+        return to_utc(value, zone)
     if isinstance(value, date):
-        return in_utc(datetime(value.year, value.month, value.day), zone)
+        return to_utc(datetime(value.year, value.month, value.day), zone)
     if isinstance(value, str):
         return _written(value, zone)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
@@ -82,7 +82,7 @@ def moment(value: object, zone: tzinfo = UTC) -> datetime | None:
 def document_time(metadata: Mapping[str, Any]) -> datetime | None:
     """The time of a document in UTC: the first of `TIME_KEYS` that holds one; None without any."""
     for key in TIME_KEYS:
-        if key in metadata and (found := moment(metadata[key])) is not None:
+        if key in metadata and (found := parse_time(metadata[key])) is not None:
             return found
     return None
 
@@ -96,16 +96,16 @@ def document_expiry(metadata: Mapping[str, Any]) -> datetime | None:
     given = metadata.get(EXPIRY_KEY)
     if given is None:
         return None
-    found = moment(given)
+    found = parse_time(given)
     if found is None:
         raise InvalidDocumentError(
-            f"Metadata {EXPIRY_KEY!r} is {shown(given)}, which is no time: give {_FORMS}; leave it out, or set it to "
-            "None, for a document that stays."
+            f"Metadata {EXPIRY_KEY!r} is {short_repr(given)}, which is no time: give {_FORMS}; leave it out, or set it "
+            "to None, for a document that stays."
         )
     return found
 
 
-def check_moment(name: str, value: object, now: datetime | None = None) -> datetime:
+def check_time(name: str, value: object, now: datetime | None = None) -> datetime:
     """A moment that a caller named, in UTC.
 
     Args:
@@ -122,14 +122,14 @@ def check_moment(name: str, value: object, now: datetime | None = None) -> datet
             return now - int(ago["count"]) * _SPANS[ago["unit"].lower()]
         except OverflowError:
             return _FIRST
-    found = moment(value)
+    found = parse_time(value)
     if found is None:
         also = "" if now is None else "; or how long ago: '36h', '7d'"
-        raise InvalidQueryError(f"{name}={shown(value)} is no time: give {_FORMS}{also}.")
+        raise InvalidQueryError(f"{name}={short_repr(value)} is no time: give {_FORMS}{also}.")
     return found
 
 
-def check_span(name: str, value: object) -> timedelta:
+def check_duration(name: str, value: object) -> timedelta:
     """A positive length of time; a number is seconds.
 
     Raises:
@@ -143,12 +143,12 @@ def check_span(name: str, value: object) -> timedelta:
             span = timedelta.max
     if not isinstance(span, timedelta) or span <= timedelta(0):
         raise InvalidQueryError(
-            f"{name}={shown(value)} must be a positive length of time, such as timedelta(days=7), or in seconds."
+            f"{name}={short_repr(value)} must be a positive length of time, such as timedelta(days=7), or in seconds."
         )
     return span
 
 
-def later(start: datetime, span: timedelta) -> datetime:
+def add_duration(start: datetime, span: timedelta) -> datetime:
     """The moment a length of time after another one; the last there is when that lies beyond the calendar."""
     try:
         return start + span
@@ -156,12 +156,12 @@ def later(start: datetime, span: timedelta) -> datetime:
         return _LAST
 
 
-def microseconds(when: datetime) -> int:
+def to_microseconds(when: datetime) -> int:
     """Microseconds from 1970 to an aware moment."""
     return (when - EPOCH) // _MICROSECOND
 
 
-def in_utc(value: datetime, zone: tzinfo = UTC) -> datetime:
+def to_utc(value: datetime, zone: tzinfo = UTC) -> datetime:
     """The datetime in UTC; a naive one is taken to be of the zone."""
     if value.tzinfo is None or value.utcoffset() is None:
         value = value.replace(tzinfo=zone)
@@ -186,7 +186,7 @@ def _written(text: str, zone: tzinfo) -> datetime | None:
         text, zone = named, UTC
     for read in (datetime.fromisoformat, _loosely, _mailed):
         try:
-            return in_utc(read(text), zone)
+            return to_utc(read(text), zone)
         except (ValueError, OverflowError):
             continue
     return None

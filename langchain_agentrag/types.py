@@ -76,7 +76,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class LegEvidence:
+class IndexEvidence:
     """What one leg said of a hit.
 
     Attributes:
@@ -106,8 +106,8 @@ class Explanation:
         steps: What later stages did with the hit: "reranked from #5 to #1".
     """
 
-    vector: LegEvidence | None = None
-    keyword: LegEvidence | None = None
+    vector: IndexEvidence | None = None
+    keyword: IndexEvidence | None = None
     matched: tuple[str, ...] = ()
     highlights: tuple[tuple[int, int], ...] = ()
     fusion: str = ""
@@ -117,14 +117,14 @@ class Explanation:
     steps: tuple[str, ...] = ()
 
 
-def short_reference(doc_id: str, chunk_id: int) -> str:
+def short_id_of(doc_id: str, chunk_id: int) -> str:
     """A name of a chunk in seven characters, "c" and six hexadecimal digits: the same in every answer."""
     address = f"{doc_id}#{chunk_id}".encode("utf-8", "surrogatepass")
     return f"c{hashlib.blake2b(address, digest_size=3).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DuplicateSource:
     """Another place where what a hit says stands nearly word for word."""
 
     doc_id: str
@@ -171,7 +171,7 @@ class Hit:
     explanation: Explanation = field(default_factory=Explanation)
     whole: bool = False
     covers: tuple[int, int] | None = None
-    also_in: tuple[Source, ...] = ()
+    also_in: tuple[DuplicateSource, ...] = ()
     confidence: float = 1.0
 
     @property
@@ -182,7 +182,7 @@ class Hit:
     @property
     def short(self) -> str:
         """A name of seven characters, to be cited by; see `short_reference`."""
-        return short_reference(self.doc_id, self.chunk_id)
+        return short_id_of(self.doc_id, self.chunk_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class Trace:
     """How an answer came about.
 
     Attributes:
@@ -226,7 +226,7 @@ class Hits(list[Hit]):
     Attributes:
         query: The query as it was given.
         searched: What was searched for: the query, completed from the conversation where it leant on one.
-        mode: Legs that were asked.
+        mode: PartitionIndexes that were asked.
         degraded: One "leg: reason" per leg that failed; empty when all is well.
         trail: How the answer came about, where `explain=True` asked for it.
     """
@@ -238,12 +238,12 @@ class Hits(list[Hit]):
         query: str = "",
         mode: SearchMode = "hybrid",
         degraded: tuple[str, ...] = (),
-        trail: Trail | None = None,
+        trail: Trace | None = None,
         searched: str = "",
     ) -> None:
         super().__init__(hits)
         self.searched = searched or query
-        self.query, self.mode, self.degraded, self.trail = query, mode, degraded, trail
+        self.query, self.mode, self.degraded, self.trace = query, mode, degraded, trail
 
     @property
     def confidence(self) -> float:
@@ -295,7 +295,7 @@ class Passage:
     @property
     def short(self) -> str:
         """A name of seven characters, to be cited by; that of the hit it was found by."""
-        return short_reference(self.doc_id, self.chunk_id)
+        return short_id_of(self.doc_id, self.chunk_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ class StoreStats:
     model: str | None
     dimension: int | None
     bytes_on_disk: int
-    waiting: int = 0
+    unindexed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings, SourceDocument
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
-from langchain_agentrag.search.fusion import MOST_RECENCY
+from langchain_agentrag.search.fusion import MAX_RECENCY_BOOST
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 from tests.contracts.reference import MemoryConnector
 
@@ -183,7 +183,7 @@ def test_the_bonus_is_bounded_explained_and_grows_with_youth(indexer: DualIndexe
         for hit in lifted:
             before = plain[hit.doc_id].score
             assert hit.score - before == pytest.approx(hit.explanation.recency)
-            assert 0 <= hit.explanation.recency <= MOST_RECENCY * before
+            assert 0 <= hit.explanation.recency <= MAX_RECENCY_BOOST * before
             assert 0 <= hit.score <= 1
             assert plain[hit.doc_id].explanation.recency == 0
         lifts = {hit.doc_id: hit.explanation.recency for hit in lifted}
@@ -346,11 +346,11 @@ def test_an_expired_document_of_a_source_is_neither_stored_nor_stored_again(
 
 
 def test_many_expired_documents_are_swept_by_a_write(indexer: DualIndexer, clock: Clock, monkeypatch) -> None:
-    monkeypatch.setattr("langchain_agentrag.indexer.MANY_EXPIRED", 5)
+    monkeypatch.setattr("langchain_agentrag.indexer.EXPIRY_SWEEP_THRESHOLD", 5)
     indexer.index_documents([SourceDocument(f"d{n}", f"word {n}") for n in range(6)], ttl=HOUR)
     clock.now = NOON + DAY
     indexer.index_documents(["another word"])
-    assert indexer._store.expiry.due(clock.now) == []
+    assert indexer._store.visibility.due(clock.now) == []
     assert len(indexer.search("word", 9)) == 1
 
 
@@ -367,7 +367,7 @@ def test_a_document_that_says_when_it_expires_keeps_its_moment(indexer: DualInde
 
 
 def test_the_record_manager_takes_an_expired_document_for_absent(indexer: DualIndexer, clock: Clock) -> None:
-    records = indexer.ledger("n")
+    records = indexer.record_keys("n")
     indexer.index_documents([SourceDocument("d", "text")], ttl=HOUR)
     records.put(["d"], [None], 1.0)
     assert records.living(["d"]) == {"d"}

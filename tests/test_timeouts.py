@@ -8,16 +8,16 @@ import threading
 
 import pytest
 
-from langchain_agentrag.timeouts import within
+from langchain_agentrag.timeouts import run_with_timeout
 
 
 @pytest.mark.parametrize("timeout", [None, 30])
 def test_the_answer_and_the_error_come_through(timeout: float | None):
-    assert within(timeout, lambda: 7, "t") == 7
+    assert run_with_timeout(timeout, lambda: 7, "t") == 7
     with pytest.raises(ZeroDivisionError):
-        within(timeout, lambda: 1 / 0, "t")
+        run_with_timeout(timeout, lambda: 1 / 0, "t")
     with pytest.raises(TimeoutError, match="own"):
-        within(timeout, _raises, "t")
+        run_with_timeout(timeout, _raises, "t")
 
 
 def _raises() -> None:
@@ -27,10 +27,10 @@ def _raises() -> None:
 def test_late_work_is_not_waited_for():
     gate = threading.Event()
     with pytest.raises(TimeoutError):
-        within(0.01, lambda: gate.wait(60), "t")
+        run_with_timeout(0.01, lambda: gate.wait(60), "t")
     gate.set()
     with pytest.raises(TimeoutError):
-        within(0, lambda: 7, "t")
+        run_with_timeout(0, lambda: 7, "t")
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(1, "finished"), (600, "")])

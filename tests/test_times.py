@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError
 from langchain_agentrag.filters import match
-from langchain_agentrag.times import check_moment, check_span, document_expiry, document_time, moment
+from langchain_agentrag.times import check_duration, check_time, document_expiry, document_time, parse_time
 
 UTC = dt.UTC
 MAY_DAY = dt.datetime(2024, 5, 1, tzinfo=UTC)
@@ -54,8 +54,8 @@ SECONDS = int(MAY_DAY.timestamp())
     ],
 )
 def test_one_moment_however_it_is_written(written: object) -> None:
-    assert moment(written) == MAY_DAY
-    assert moment(written).tzinfo is UTC
+    assert parse_time(written) == MAY_DAY
+    assert parse_time(written).tzinfo is UTC
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_one_moment_however_it_is_written(written: object) -> None:
     ],
 )
 def test_what_is_no_time_is_none(value: object) -> None:
-    assert moment(value) is None
+    assert parse_time(value) is None
 
 
 @given(
@@ -103,7 +103,7 @@ def test_what_is_no_time_is_none(value: object) -> None:
     )
 )
 def test_a_moment_is_in_utc_or_none_and_nothing_raises(value: object) -> None:
-    found = moment(value)
+    found = parse_time(value)
     assert found is None or (isinstance(found, dt.datetime) and found.tzinfo is UTC)
 
 
@@ -111,13 +111,13 @@ def test_a_moment_is_in_utc_or_none_and_nothing_raises(value: object) -> None:
 def test_moments_are_ordered_as_filters_order_them(one: dt.datetime, other: dt.datetime) -> None:
     near_the_end = {one.year, other.year} & {dt.MINYEAR, dt.MAXYEAR}
     if not near_the_end:  # within a day of the calendar's ends a moment is the end itself
-        assert match({"t": {"$lt": other}}, {"t": one}) == (moment(one) < moment(other))
+        assert match({"t": {"$lt": other}}, {"t": one}) == (parse_time(one) < parse_time(other))
 
 
 def test_the_hour_that_comes_twice_is_told_apart() -> None:
     zone = ZoneInfo("America/New_York")
     first, second = (dt.datetime(2024, 11, 3, 1, 30, tzinfo=zone, fold=fold) for fold in (0, 1))
-    assert moment(second) - moment(first) == dt.timedelta(hours=1)
+    assert parse_time(second) - parse_time(first) == dt.timedelta(hours=1)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "America/New_York"])
@@ -125,8 +125,10 @@ def test_the_machine_s_zone_changes_nothing(zone: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        assert moment(dt.datetime(2024, 5, 1)) == moment("2024-05-01") == moment(SECONDS) == MAY_DAY
-        assert check_moment("after", "36h", MAY_DAY) == dt.datetime(2024, 4, 29, 12, tzinfo=UTC)
+        assert (
+            parse_time(dt.datetime(2024, 5, 1)) == parse_time("2024-05-01") == parse_time(SECONDS) == MAY_DAY
+        )
+        assert check_time("after", "36h", MAY_DAY) == dt.datetime(2024, 4, 29, 12, tzinfo=UTC)
     finally:
         monkeypatch.undo()
         assert os.environ.get("TZ") != "America/New_York"
@@ -151,13 +153,13 @@ def test_an_expiry_that_is_no_time_is_refused() -> None:
     ("text", "ago"), [("90min", 1.5), ("36h", 36), ("7d", 168), ("2w", 336), ("7天", 168), ("3 小时", 3)]
 )
 def test_how_long_ago(text: str, ago: float) -> None:
-    assert check_moment("after", text, MAY_DAY) == MAY_DAY - dt.timedelta(hours=ago)
+    assert check_time("after", text, MAY_DAY) == MAY_DAY - dt.timedelta(hours=ago)
     with pytest.raises(InvalidQueryError, match=r"after=.*is no time"):
-        check_moment("after", text)
+        check_time("after", text)
 
 
 def test_a_span_is_positive() -> None:
-    assert check_span("ttl", 60) == dt.timedelta(minutes=1)
+    assert check_duration("ttl", 60) == dt.timedelta(minutes=1)
     for bad in (0, -1, dt.timedelta(0), "7d", True, None, float("nan"), float("inf")):
         with pytest.raises(InvalidQueryError, match="ttl"):
-            check_span("ttl", bad)
+            check_duration("ttl", bad)

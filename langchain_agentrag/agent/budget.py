@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from langchain_agentrag.agent.canonical_json import canonical
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.text.tokenizer import STOP_WORDS, fold, fold_case
 
@@ -363,7 +363,7 @@ def key_of(kind: Kind, arguments: Mapping[str, Any]) -> str:
     try:
         return canonical(given)
     except UsageError:
-        return shown(given)
+        return short_repr(given)
 
 
 def _words_of(text: str) -> list[list[str]]:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.metadata import short_repr
 
 MAX_DEPTH = 100
 """Deepest nesting of arguments."""
@@ -69,8 +69,8 @@ def _plain(value: Any, place: str, depth: int) -> Any:  # noqa: ANN401
     if isinstance(value, list | tuple):
         return [_plain(item, f"{place}[{n}]", depth + 1) for n, item in enumerate(value)]
     raise UsageError(
-        f"{_at(place)} is a {type(value).__name__}, {shown(value)}: JSON has objects, arrays, texts, numbers, true, "
-        "false and null only."
+        f"{_at(place)} is a {type(value).__name__}, {short_repr(value)}: JSON has objects, arrays, texts, numbers, "
+        "true, false and null only."
     )
 
 
@@ -82,13 +82,13 @@ def _number(value: float, place: str) -> int | float:
 
 def _key(key: object, place: str) -> str:
     if not isinstance(key, str):
-        raise UsageError(f"{_at(place)} has the key {shown(key)}: keys are texts.")
+        raise UsageError(f"{_at(place)} has the key {short_repr(key)}: keys are texts.")
     return _text(key, place)
 
 
 def _text(value: str, place: str) -> str:
     if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        raise UsageError(f"{_at(place)} holds half a surrogate pair, {shown(value)}: that is no text.")
+        raise UsageError(f"{_at(place)} holds half a surrogate pair, {short_repr(value)}: that is no text.")
     return str(value)
 
 

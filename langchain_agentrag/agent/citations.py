@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from langchain_agentrag.agent.citation_support import Support, judge_by_rules
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.llm import LanguageModel, ask, check_model
+from langchain_agentrag.llm import LanguageModel, ask_llm, check_llm
 from langchain_agentrag.text.sentences import all_line_ends, sentence_ends
-from langchain_agentrag.types import Hit, Passage, short_reference
+from langchain_agentrag.types import Hit, Passage, short_id_of
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ def as_cited_source(source: object, number: int) -> CitedSource:
         )
     doc_id, chunk_id, start, end, text = place
     return CitedSource(
-        (str(number), short_reference(doc_id, chunk_id), f"{doc_id}#{chunk_id}"),
+        (str(number), short_id_of(doc_id, chunk_id), f"{doc_id}#{chunk_id}"),
         doc_id,
         chunk_id,
         start,
@@ -232,10 +232,12 @@ def model_judge(model: LanguageModel, *, timeout: float = 30.0) -> Judge:
     Raises:
         UsageError: the model is of no known kind.
     """
-    checked = check_model(model)
+    checked = check_llm(model)
 
     def judge(passage: str, statement: str) -> str:
-        return ask(checked, _PROMPT.format(passage=passage[:_LONGEST_SHOWN], statement=statement), timeout)
+        return ask_llm(
+            checked, _PROMPT.format(passage=passage[:_LONGEST_SHOWN], statement=statement), timeout
+        )
 
     return judge
 

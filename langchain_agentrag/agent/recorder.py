@@ -20,7 +20,7 @@ from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, re
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.times import check_moment
+from langchain_agentrag.times import check_time
 from langchain_agentrag.types import SourceDocument
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class MemoryRecorder:
     @property
     def mark(self) -> int:
         """How much was shown until now; see `record`."""
-        return self._indexer.shown.count
+        return self._indexer.recent_passages.count
 
     def answered(self, agent_id: str | None) -> None:
         """The agent has answered: what it was asked can be found from now on."""
@@ -211,7 +211,7 @@ class MemoryRecorder:
             InvalidQueryError: `before` is no time.
         """
         agent = _one_agent(agent_id)
-        before = None if before is None else check_moment("before", before)
+        before = None if before is None else check_time("before", before)
         with self._guard:
             deleted = self.table.delete(agent, session=session, before=before)
             where = {"type": {"$in": list(KINDS)}}
@@ -227,8 +227,8 @@ class MemoryRecorder:
         self, agent: str, entries: Sequence[Entry], *, recalled: bool, asks: bool, since: int | None
     ) -> int:
         fresh = self._fresh(agent, entries)
-        shown = self._indexer.shown.to(agent)
-        meanwhile = [] if since is None else self._indexer.shown.to(agent, since)
+        shown = self._indexer.recent_passages.to(agent)
+        meanwhile = [] if since is None else self._indexer.recent_passages.to(agent, since)
         kept = [
             made for entry in fresh if (made := self._prepared(entry, shown, meanwhile, recalled=recalled))
         ]

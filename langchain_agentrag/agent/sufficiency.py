@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.llm import LanguageModel, ModelFailure, ask, check_model
+from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm, check_llm
 from langchain_agentrag.text import Analyzer
 
 logger = logging.getLogger(__name__)
@@ -106,8 +106,8 @@ class Sufficiency:
         numbered = "\n".join(f"{number}. {part}" for number, part in enumerate(parts, 1))
         texts = "\n---\n".join(text[:_READ] for text in passages[:_MOST_PASSAGES])
         try:
-            answer = ask(self._model, _PROMPT.format(parts=numbered, passages=texts), self._timeout)
-        except ModelFailure as error:
+            answer = ask_llm(self._model, _PROMPT.format(parts=numbered, passages=texts), self._timeout)
+        except LLMError as error:
             logger.warning("what is missing is judged without the model: %s", error)
             return coverage(question, passages, before)
         named = {int(number) for number in re.findall(r"(?<![\d.])\d{1,2}(?![\d.])", answer.splitlines()[-1])}
@@ -130,4 +130,4 @@ def check_sufficiency(given: object) -> Sufficiency | None:
         if given != "rules":
             raise UsageError(f"sufficiency={given!r}: say 'rules', pass a language model, or None.")
         return Sufficiency()
-    return Sufficiency(check_model(given))
+    return Sufficiency(check_llm(given))

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.times import EPOCH, check_moment
+from langchain_agentrag.times import EPOCH, check_time
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ def point_in_time(name: str, value: object) -> str:
     if value is None or (isinstance(value, str) and not value.strip()):
         return ""
     try:
-        check_moment(name, value, EPOCH)
+        check_time(name, value, EPOCH)
     except UsageError:
         raise UsageError(
             f"{name} must be a date or time such as 2024-05-01 or 2024-05-01T08:00:00+08:00, or how long ago, such as "

@@ -11,7 +11,7 @@ from typing import Any
 
 from langchain_agentrag.agent.prompt_injection import FENCE_MARKS, Fence, PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language
-from langchain_agentrag.search.explain import place
+from langchain_agentrag.search.explain import format_locator
 from langchain_agentrag.text import sentences
 from langchain_agentrag.types import Hit, Hits, Passage
 
@@ -168,7 +168,7 @@ class Replies:
             doc_id=_escaped(passage.doc_id),
             chunk_id=passage.chunk_id,
             ref=passage.short,
-            where=self._safety.name(place(passage.locator)) or "-",
+            where=self._safety.name(format_locator(passage.locator)) or "-",
             first=passage.first_chunk,
             last=passage.last_chunk,
             final=passage.total_chunks - 1,
@@ -262,7 +262,7 @@ def _coordinates(hit: Hit, safety: PassageSafety) -> str:
     parts.append(f"source={_escaped(hit.doc_id) if source is None else _json(safety.name(source))}")
     if hit.also_in:  # who cites must know that it stands in several documents
         parts.append(f"also_in={_escaped([source.doc_id for source in hit.also_in[:_MOST_SOURCES]])}")
-    where = safety.name(place(hit.locator))
+    where = safety.name(format_locator(hit.locator))
     return " ".join([*parts, *([f"({where})"] if where else [])])
 
 

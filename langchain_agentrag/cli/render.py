@@ -28,10 +28,10 @@ if TYPE_CHECKING:
         Failure,
         Hit,
         Hits,
-        LegEvidence,
+        IndexEvidence,
         Passage,
         SyncReport,
-        Trail,
+        Trace,
     )
 
 _NEVER_FIRST = frozenset("，。、；：！？）】》」』”’…,.;:!?)]}%")
@@ -98,7 +98,7 @@ def weights_of(why: Explanation) -> list[RenderableType]:
     return lines
 
 
-def trail_view(trail: Trail) -> RenderableType:
+def trail_view(trail: Trace) -> RenderableType:
     """How the answer came about."""
     lines: list[RenderableType] = [Text(f"{trail.considered} candidates were scored.", style="dim")]
     if trail.filter:
@@ -189,7 +189,7 @@ def reasons(hit: Hit) -> Text:
     return line
 
 
-def _evidence(leg: LegEvidence | None, raw: str) -> str:
+def _evidence(leg: IndexEvidence | None, raw: str) -> str:
     if leg is None:
         return "–"
     rank = f"#{leg.rank}" if leg.rank is not None else "not in its list,"
@@ -210,7 +210,7 @@ def hits_table(hits: Hits) -> RenderableType:
     notes = [Text(f"Leg missing: {printable(reason)}", style="yellow") for reason in hits.degraded]
     if hits.searched != hits.query:
         notes.append(Text(f"Searched for: {printable(hits.searched)}".replace("\n", " "), style="dim"))
-    told = [] if hits.trail is None else [trail_view(hits.trail)]
+    told = [] if hits.trace is None else [trail_view(hits.trace)]
     if not hits:
         return Group(*notes, Text(no_hits(hits.query)), *told)
     if not hits.convincing:
@@ -237,7 +237,7 @@ class _Ranking:
                 Text(f"{hit.score:.3f}", "bold"),
                 Text(f"conf {hit.confidence:.2f}", "dim"),
             ]
-            weights = () if self.hits.trail is None else weights_of(hit.explanation)
+            weights = () if self.hits.trace is None else weights_of(hit.explanation)
             block = Group(hit_block(hit), *weights)
             if narrow:
                 cells: list[RenderableType] = [

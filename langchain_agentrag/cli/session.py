@@ -83,7 +83,7 @@ def hits_document(hits: Hits, *, agent_id: str | None) -> dict[str, object]:
         "degraded": list(hits.degraded),
         "confidence": hits.confidence,
         "convincing": hits.convincing,
-        **({} if hits.trail is None else {"trail": plain(hits.trail)}),
+        **({} if hits.trace is None else {"trace": plain(hits.trace)}),
         "hits": [hit_document(rank, hit) for rank, hit in enumerate(hits, start=1)],
     }
 
@@ -187,11 +187,11 @@ def _plain_when_piped(stream: Any) -> Console:  # noqa: ANN401  (a text stream o
 
 def build_graph(indexer: DualIndexer) -> None:
     """Build what waits for the vector graph: this process ends, and the next one should not begin with it."""
-    if indexer.stats().waiting:
+    if indexer.stats().unindexed:
         console = side_channel()
         try:
             with console.status("Building the vector graph"):
-                indexer.settle()
+                indexer.optimize()
         except StoreError as error:
             console.print(f"The vector graph is not complete; searches scan the rest meanwhile. {error}")
 
@@ -280,12 +280,12 @@ def parsed_span(text: str | None, option: str) -> timedelta | None:
     Raises:
         typer.BadParameter: it is something else.
     """
-    from langchain_agentrag.times import EPOCH, check_moment, check_span
+    from langchain_agentrag.times import EPOCH, check_duration, check_time
 
     if text is None:
         return None
     try:
-        return check_span(option, EPOCH - check_moment(option, text, EPOCH))
+        return check_duration(option, EPOCH - check_time(option, text, EPOCH))
     except UsageError as error:
         raise typer.BadParameter(
             f"{text!r} is no length of time: write 36h, 7d, 2w.", param_hint=option

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from langchain_agentrag.connector import BaseConnector
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.times import EPOCH, check_moment, check_span
+from langchain_agentrag.times import EPOCH, check_duration, check_time
 
 _REFERENCE = re.compile(r"\$(?:(?P<escaped>\$)\{|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{(?P<bad>[^}]*)\}?)")
 _PASSWORD = re.compile(r"://[^/@\s:]*:(?P<password>[^/@\s]+)@")
@@ -445,8 +445,8 @@ class _Checker:
             return _INTERVAL
         try:
             seconds = re.fullmatch(r"(\d{1,6})\s*s", given)
-            return check_span(
-                "interval", int(seconds[1]) if seconds else EPOCH - check_moment("", given, EPOCH)
+            return check_duration(
+                "interval", int(seconds[1]) if seconds else EPOCH - check_time("", given, EPOCH)
             )
         except UsageError:
             self._note('interval must be a length of time: "30s", "5min", "2h"', None, "interval")

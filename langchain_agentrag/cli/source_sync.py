@@ -71,7 +71,7 @@ class Run:
         self._indexer, self._file = indexer, file
         # the place of the file as seen from the store: both may move together
         place = os.path.relpath(file.path, indexer.path.absolute())
-        self._ledger = indexer.ledger(f"sync {place}")
+        self._ledger = indexer.record_keys(f"sync {place}")
 
     def sync(self, source: Source, moved: Moved = None) -> SourceOutcome:
         """Bring one source up to date; whatever it raises is its own failure and ends nothing else."""

@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from langchain_agentrag.embedding.embedder import Backend, Embedder, Prefixes, brief, prefixes_for
+from langchain_agentrag.embedding.embedder import Backend, Embedder, Prefixes, prefixes_for, short_error
 from langchain_agentrag.embedding.hashing import HashingEmbeddings
 from langchain_agentrag.errors import EmbeddingError, MissingExtraError, UsageError
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.metadata import short_repr
 
 Model = Any
 """Somebody else's embedding object."""
@@ -202,7 +202,7 @@ def load_sentence_transformer(source: str | Path) -> SentenceTransformerBackend:
         model = library.SentenceTransformer(str(folder or source))
     except Exception as error:
         msg = (
-            f"The embedding model {str(source)!r} cannot be loaded: {brief(error)}. "
+            f"The embedding model {str(source)!r} cannot be loaded: {short_error(error)}. "
             "Without a network, copy the model's folder to this machine and pass the path of the folder, "
             'or use "local" (offline model) or "hash" (no model).'
         )
@@ -353,7 +353,7 @@ def resolve_embedder(
     )
     for name, prefix in given:
         if prefix is not None and not isinstance(prefix, str):
-            msg = f'{name} must be a string or None, got {shown(prefix)}: use "" for none.'
+            msg = f'{name} must be a string or None, got {short_repr(prefix)}: use "" for none.'
             raise UsageError(msg)
     if query_prefix is None and passage_prefix is None and _is_embedder(spec):
         return spec  # type: ignore[no-any-return]
@@ -415,6 +415,8 @@ def _wrapped(spec: EmbedderSpec) -> Backend:
             getattr(getattr(spec, "tokenizer", None), "name_or_path", "") or "model"
         )
         return SentenceTransformerBackend(spec, named)
-    what = f"the class {spec.__name__}: pass an instance of it" if isinstance(spec, type) else shown(spec)
+    what = (
+        f"the class {spec.__name__}: pass an instance of it" if isinstance(spec, type) else short_repr(spec)
+    )
     msg = f"Embeddings cannot be made from {what} ({type(spec).__name__}). {_CHOICES}"
     raise UsageError(msg)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from langchain_agentrag.errors import AgentRagError, EmbeddingError, InvalidDocumentError, InvalidQueryError
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.metadata import short_repr
 
 
 class Prefixes(NamedTuple):
@@ -143,7 +143,7 @@ class Embedder:
             InvalidDocumentError: an item is not a string; the model saw none of them.
             EmbeddingError: the model failed, or gave the wrong number, length or kind of vectors.
         """
-        clean = [harmless(text) for text in _checked(texts)]
+        clean = [clean_text(text) for text in _checked(texts)]
         filled = [index for index, text in enumerate(clean) if text.strip()]
         size = max(1, self._backend.batch_size)
         blocks = [self._block(clean, filled[at : at + size]) for at in range(0, len(filled), size)]
@@ -181,7 +181,7 @@ class Embedder:
 
     def count_truncated(self, texts: Sequence[str]) -> int:
         """How many texts, with prefix, are longer than the model reads; 0 when that is unknown."""
-        clean = [harmless(text) for text in _checked(texts)]
+        clean = [clean_text(text) for text in _checked(texts)]
         with self._failures("a count of tokens"):
             return self._backend.count_truncated(
                 [text for text in clean if text.strip()], self.prefixes.passage
@@ -189,9 +189,9 @@ class Embedder:
 
     def _query(self, text: object) -> str | None:
         if not isinstance(text, str):
-            msg = f"A query must be a string, got {type(text).__name__} {shown(text)}: pass the text."
+            msg = f"A query must be a string, got {type(text).__name__} {short_repr(text)}: pass the text."
             raise InvalidQueryError(msg)
-        clean = harmless(text)
+        clean = clean_text(text)
         return clean if clean.strip() else None
 
     def _block(self, texts: list[str], indices: list[int]) -> NDArray[np.float32]:
@@ -245,12 +245,12 @@ class Embedder:
         except Exception as error:
             msg = (
                 f"The embedding model {self.name} failed on {task}: "
-                f"{brief(error)}. Try the model alone on the same text; nothing was stored."
+                f"{short_error(error)}. Try the model alone on the same text; nothing was stored."
             )
             raise EmbeddingError(msg) from error
 
 
-def harmless(text: str) -> str:
+def clean_text(text: str) -> str:
     """The text as a model may see it: without NUL, where some stop reading, and without surrogates."""
     if "\x00" in text:
         text = text.replace("\x00", " ")
@@ -261,20 +261,20 @@ def harmless(text: str) -> str:
     return text
 
 
-def brief(error: Exception) -> str:
+def short_error(error: Exception) -> str:
     """Kind and message of somebody else's error on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _checked(texts: object) -> list[str]:
     if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
-        msg = f"Texts must be a list of strings, got {type(texts).__name__} {shown(texts)}: pass [text]."
+        msg = f"Texts must be a list of strings, got {type(texts).__name__} {short_repr(texts)}: pass [text]."
         raise InvalidDocumentError(msg)
     items = list(texts)
     for index, text in enumerate(items):
         if not isinstance(text, str):
             msg = (
-                f"The text at index {index} is a {type(text).__name__} ({shown(text)}), not a string: "
+                f"The text at index {index} is a {type(text).__name__} ({short_repr(text)}), not a string: "
                 "convert or drop it; nothing was embedded."
             )
             raise InvalidDocumentError(msg)
@@ -288,7 +288,9 @@ def _numbers(row: object, place: str, name: str) -> NDArray[np.float64]:
         vector = np.empty(0, dtype=object)
     # Text that spells numbers would be converted without a word; booleans and complex numbers too.
     if vector.dtype.kind not in "fiu" or vector.ndim != 1:
-        msg = f"Expected a list of numbers from {name}, got {type(row).__name__} {shown(row)} for {place}."
+        msg = (
+            f"Expected a list of numbers from {name}, got {type(row).__name__} {short_repr(row)} for {place}."
+        )
         raise EmbeddingError(msg)
     return vector.astype(np.float64, copy=False)
 

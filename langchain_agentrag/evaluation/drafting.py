@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from langchain_agentrag.evaluation.collection import Expected, Question
-from langchain_agentrag.llm import LanguageModel, ModelFailure, ask, check_model
-from langchain_agentrag.text.sentences import says_something, sentence_ends
+from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm, check_llm
+from langchain_agentrag.text.sentences import has_content, sentence_ends
 from langchain_agentrag.types import SourceDocument
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def draft_questions(
         model: Makes questions out of passages, half of all at least: a function prompt -> text, or a chat model.
         seed: Which documents and passages are chosen where there are more than are wanted.
     """
-    check_model(model)
+    check_llm(model)
     documents = indexer.get(agent_id=agent_id)
     random.Random(seed).shuffle(documents)  # noqa: S311  a choice, not a secret
     found = [draft for document in documents for draft in (*_faqs(document), *_headings(document))]
@@ -201,7 +201,7 @@ def _headings(document: SourceDocument) -> Iterator[_Draft]:
 def _as_question(path: Sequence[str]) -> str:
     """A heading as a question, "" when it says nothing even with the heading above it."""
     title = path[-1]
-    if not says_something(title) or title.casefold() in _GENERIC:
+    if not has_content(title) or title.casefold() in _GENERIC:
         return ""
     chinese = bool(_HAN.search(title))
     if title.endswith(("?", "？")):
@@ -220,7 +220,7 @@ def _phrase(body: str) -> str:
     for line in body.splitlines():
         text = line[(mark.end() if (mark := _LIST.match(line)) else 0) :].strip()
         structural = text.startswith(("|", "```", "~~~", "!", "<")) or text.count(" | ") > 1
-        if structural or not says_something(text) or _HEADING.match(line):
+        if structural or not has_content(text) or _HEADING.match(line):
             continue
         end = next(sentence_ends(text, 0, len(text)), len(text))
         sentence = text[:end]
@@ -274,8 +274,8 @@ def _by_model(
         title = document.metadata.get("title") or document.metadata.get("source")
         prompt = _PROMPT[language].format(context=f"[{title}]\n" if title else "", passage=passage)
         try:
-            question = _usable(ask(model, prompt, _TIMEOUT), passage)
-        except ModelFailure as error:
+            question = _usable(ask_llm(model, prompt, _TIMEOUT), passage)
+        except LLMError as error:
             failed += 1
             logger.warning("no question for a passage of %r: %s", document.doc_id, error)
             continue

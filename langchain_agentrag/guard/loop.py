@@ -33,7 +33,7 @@ from langchain_agentrag.guard.task import (
 )
 from langchain_agentrag.guard.timing import OutOfTimeError, within
 from langchain_agentrag.guard.tool_rules import GuardedTool
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.metadata import short_repr
 
 logger = logging.getLogger(__name__)
 
@@ -282,7 +282,7 @@ class _Run:
     def _ended_by(self, decision: object) -> RunResult | None:
         """The end, when a decision is one, or none at all; a call that was planned otherwise."""
         if not isinstance(decision, Act | Answer) or not is_cost(decision.cost):
-            why = f"it decided {shown(decision)}, which is no Act or Answer with a cost of 0 or more"
+            why = f"it decided {short_repr(decision)}, which is no Act or Answer with a cost of 0 or more"
             return self._end("failed", "policy", why=why)
         if isinstance(decision, Answer):
             return self._end("succeeded", "answered", answer=str(decision.text), cost=decision.cost)
@@ -352,7 +352,7 @@ class _Run:
             value = Observation(f"{type(error).__name__}: {error}", ok=False)
         observed = value if isinstance(value, Observation) else Observation(value)
         if not is_cost(observed.cost):
-            observed = Observation(f"the tool says that it cost {shown(observed.cost)}", ok=False)
+            observed = Observation(f"the tool says that it cost {short_repr(observed.cost)}", ok=False)
         content = _as_text(observed.content)
         self._happened("executed", "ok" if observed.ok else "error", observed.cost)
         seconds = time.monotonic() - began

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from langchain_agentrag.agent.canonical_json import canonical
 from langchain_agentrag.errors import NotAStoreError, StoreError, StoreLockedError, UsageError
-from langchain_agentrag.store.failpoints import reach
+from langchain_agentrag.store.failpoints import failpoint
 
 State = Literal["in_flight", "done", "needs_reconcile", "not_done"]
 """`in_flight`: begun; `done`: happened, result kept; `needs_reconcile`: nobody knows; `not_done`: may run again."""
@@ -230,19 +230,19 @@ class OperationFile:
             UsageError: the id belongs to another operation of this agent.
         """
         attempt = uuid.uuid4().hex
-        reach("operation-unrecorded")
+        failpoint("operation-unrecorded")
         RUNNING.add(attempt)
         try:
             with self._changing(durable=durable) as connection:
                 against = _record(connection, wanted, attempt)
-                reach("operation-recording")
+                failpoint("operation-recording")
         except BaseException:
             RUNNING.discard(attempt)
             raise
         if against is not None:
             RUNNING.discard(attempt)
             return against
-        reach("operation-recorded")
+        failpoint("operation-recorded")
         return attempt
 
     def settle(
@@ -267,15 +267,15 @@ class OperationFile:
             error: Why nobody knows.
             going_on: Whether the attempt goes on: its time ran out, but it cannot be stopped.
         """
-        reach("operation-executed")
+        failpoint("operation-executed")
         with self._changing(durable=False) as connection:
             changed = connection.execute(
                 "UPDATE operations SET state = ?, result = ?, error = ?, pid = iif(?, pid, 0), changed = ? WHERE "
                 f"principal = ? AND operation_id = ? AND attempt = ? AND {_UNSETTLED}",
                 (state, result, error, going_on, time.time(), wanted.principal, wanted.operation_id, attempt),
             ).rowcount
-            reach("operation-settling")
-        reach("operation-settled")
+            failpoint("operation-settling")
+        failpoint("operation-settled")
         return bool(changed)
 
     @staticmethod

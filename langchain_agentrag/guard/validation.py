@@ -22,7 +22,7 @@ from referencing.jsonschema import specification_with
 from langchain_agentrag.agent.canonical_json import canonical
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.metadata import short_repr
 
 _LONGEST = 120
 
@@ -195,7 +195,7 @@ def _shown_json(value: Any) -> str:  # noqa: ANN401
     try:
         return _short(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError):
-        return shown(value)
+        return short_repr(value)
 
 
 def _short(text: str) -> str:

@@ -19,7 +19,7 @@ from langchain_agentrag.filters import Condition, Filter, conjoin
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.scope import resolve_owner
 from langchain_agentrag.search.options import check_window
-from langchain_agentrag.store.partition_cache import filterable
+from langchain_agentrag.store.partition_cache import filter_view
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.queries import documents_of, is_storable
 from langchain_agentrag.store.store import Store
@@ -143,7 +143,7 @@ def matching_ids(store: Store, owner: str | None, condition: filters.Filter) -> 
         for known, metadata in documents_of(
             store.catalog.connection(), owner, store.now(), filters.needed_texts(condition)
         )
-        if filters.match(condition, filterable(owner, known.doc_id, metadata, "{}"))
+        if filters.match(condition, filter_view(owner, known.doc_id, metadata, "{}"))
     ]
 
 
@@ -179,12 +179,16 @@ def _content_id(text: str, metadata: Mapping[str, Any], seen: Counter[str]) -> s
     return name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
-Given = Sequence[float] | None
+PrecomputedVector = Sequence[float] | None
 Model = Callable[[], Embedder]
 
 
-def with_vectors(
-    documents: Iterable[SourceDocument], vectors: Iterable[Given] | None, model: Model, *, split: bool
+def with_precomputed_vectors(
+    documents: Iterable[SourceDocument],
+    vectors: Iterable[PrecomputedVector] | None,
+    model: Model,
+    *,
+    split: bool,
 ) -> Iterator[tuple[SourceDocument, Vectors | None]]:
     """Each document with its vector, or with None where the model has to make one.
 
@@ -201,7 +205,7 @@ def with_vectors(
 
 
 def _pairs(
-    documents: Iterable[SourceDocument], vectors: Iterable[Given], model: Model
+    documents: Iterable[SourceDocument], vectors: Iterable[PrecomputedVector], model: Model
 ) -> Iterator[tuple[SourceDocument, Vectors | None]]:
     try:
         for document, given in zip(documents, vectors, strict=True):
@@ -231,11 +235,11 @@ def _checked(document: SourceDocument, given: Sequence[float], model: Model) -> 
     return vector
 
 
-MANY_EXPIRED = 1_000
+EXPIRY_SWEEP_THRESHOLD = 1_000
 """Expired documents at which a write sweeps them away: before that it costs more than leaving them out of searches."""
 
 
-def selection(
+def build_filter(
     now: datetime,
     where: Any,  # noqa: ANN401  (a filter of any make)
     *,
@@ -255,7 +259,7 @@ def selection(
     )
 
 
-def remove_chosen(
+def delete_matching(
     store: Store,
     pipeline: Pipeline,
     owner: str | None,
@@ -270,7 +274,7 @@ def remove_chosen(
             pipeline.remove(owner, doc_id)
 
 
-def refuse_everything(doc_ids: object, condition: Filter | None) -> None:
+def refuse_unbounded_delete(doc_ids: object, condition: Filter | None) -> None:
     """Refuse to delete when nothing is left out.
 
     Raises:
@@ -283,7 +287,7 @@ def refuse_everything(doc_ids: object, condition: Filter | None) -> None:
         )
 
 
-def expiring(documents: Iterable[SourceDocument], when: datetime | None) -> Iterator[SourceDocument]:
+def with_expiry(documents: Iterable[SourceDocument], when: datetime | None) -> Iterator[SourceDocument]:
     """The documents, those that do not say when they expire with this moment; None leaves them as they are."""
     for document in documents:
         if when is None or document.metadata.get(EXPIRY_KEY) is not None:

@@ -18,7 +18,7 @@ from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import StoreMismatchError
 from langchain_agentrag.store.commit import (
     Batch,
-    Outcome,
+    CommitResult,
     PreparedChunk,
     PreparedDocument,
     document_signature,
@@ -27,11 +27,11 @@ from langchain_agentrag.store.commit import (
     pack_vector,
 )
 from langchain_agentrag.store.protocols import Vectors
-from langchain_agentrag.store.queries import StoredDocument, find_document, find_documents, known_vectors
+from langchain_agentrag.store.queries import StoredDocument, cached_vectors, find_document, find_documents
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.text import Analyzer, Terms
 from langchain_agentrag.text.chunking import Chunking, chunk_document, speaker_of
-from langchain_agentrag.text.sentences import says_something
+from langchain_agentrag.text.sentences import has_content
 from langchain_agentrag.times import document_expiry
 from langchain_agentrag.types import Chunk, Failure, Progress, SourceDocument, SyncReport
 
@@ -117,7 +117,7 @@ class Pipeline:
         self._pending = Pending()
         self._waiting_chunks, self._batch_size = 0, _SMALLEST
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-writer")
-        self._running: Future[Outcome] | None = None
+        self._running: Future[CommitResult] | None = None
         self._in_flight: set[Address] = set()
         self._expected: dict[Address, StoredDocument | None] = {}
         self._recent: dict[str | None, dict[bytes, Vectors]] = {}  # vectors the catalog may not hold yet
@@ -215,7 +215,7 @@ class Pipeline:
         else:
             self.remove(*address)
 
-    def ahead(
+    def prefetch(
         self, pairs: Iterable[tuple[SourceDocument, _Extra]]
     ) -> Iterator[tuple[SourceDocument, _Extra]]:
         """The pairs again, each group of documents looked up in the store in one go.
@@ -288,7 +288,7 @@ class Pipeline:
             self._wait()
         except BaseException:
             for owner, paid in fresh.items():  # the next attempt shall find what the model has done
-                self._store.remember_vectors(owner, paid)
+                self._store.cache_embeddings(owner, paid)
             raise
         batch = Batch(
             puts=[
@@ -304,7 +304,7 @@ class Pipeline:
         self._in_flight, self._recent = pending.addresses, vectors
         self._running = self._writer.submit(self._write, batch)
 
-    def _write(self, batch: Batch) -> Outcome:
+    def _write(self, batch: Batch) -> CommitResult:
         try:
             return self._store.write(batch)
         except BaseException:
@@ -313,7 +313,7 @@ class Pipeline:
             for put in batch.puts:
                 paid[put.document.agent_id].update((part.hash, part.vector) for part in put.chunks)
             for owner, vectors in paid.items():
-                self._store.remember_vectors(owner, vectors)
+                self._store.cache_embeddings(owner, vectors)
             raise
 
     def _wait(self) -> None:
@@ -352,7 +352,7 @@ class Pipeline:
                 texts[draft.document.agent_id][embedding_hash(text)] = text
         vectors: dict[str | None, dict[bytes, Vectors]] = {}
         for owner, wanted in texts.items():
-            known = known_vectors(self._store.catalog.connection(), owner, list(wanted))
+            known = cached_vectors(self._store.catalog.connection(), owner, list(wanted))
             recent = self._recent.get(owner, {})
             known.update((key, recent[key]) for key in wanted.keys() & recent.keys())
             self._embed({key: text for key, text in wanted.items() if key not in known}, fresh[owner])
@@ -395,7 +395,7 @@ def whole_chunk(document: SourceDocument) -> Chunk:
 
 def _telling(chunks: list[Chunk]) -> list[Chunk]:
     """The chunks that say something, numbered anew: a line of dashes answers no question."""
-    told = [chunk for chunk in chunks if says_something(chunk.text)]
+    told = [chunk for chunk in chunks if has_content(chunk.text)]
     return (
         chunks if len(told) == len(chunks) else [replace(chunk, chunk_id=n) for n, chunk in enumerate(told)]
     )

@@ -36,7 +36,7 @@ CREATE TABLE addresses(key BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
-class Visits:
+class SeenItems:
     """Items a source has listed and documents it has given. Use as a context manager, in one thread.
 
     It lives in a temporary database without a name, which SQLite keeps in memory while it is small. Texts are kept as
@@ -56,7 +56,7 @@ class Visits:
     ) -> None:
         self._connection.close()
 
-    def note_items(self, versions: Mapping[str, str | None]) -> None:
+    def add_items(self, versions: Mapping[str, str | None]) -> None:
         """The source has listed these items, of these versions."""
         rows = [
             (_digest(key), None if version is None else _digest(version)) for key, version in versions.items()
@@ -65,15 +65,15 @@ class Visits:
         self._connection.executemany("INSERT OR IGNORE INTO items VALUES (?, ?)", rows)
         self._connection.execute("COMMIT")
 
-    def met_items(self, keys: Sequence[str]) -> set[str]:
+    def seen_items(self, keys: Sequence[str]) -> set[str]:
         """Those of at most 1,000 items that were listed before."""
         return set(self._find(keys))
 
-    def met_as(self, key: str, version: str | None) -> bool:
+    def seen_with_version(self, key: str, version: str | None) -> bool:
         """Whether an item was listed before in this very version; without a version nobody can say."""
         return version is not None and self._find([key]).get(key) == _digest(version)
 
-    def note_address(self, owner: str | None, doc_id: str) -> None:
+    def add_document(self, owner: str | None, doc_id: str) -> None:
         """The source has given this document."""
         self._addresses.add(_address(owner, doc_id))
         if len(self._addresses) >= _BUFFERED:
@@ -84,7 +84,7 @@ class Visits:
             self._connection.execute("COMMIT")
             self._addresses.clear()
 
-    def met_address(self, owner: str | None, doc_id: str) -> bool:
+    def seen_document(self, owner: str | None, doc_id: str) -> bool:
         """Whether the source has given this document."""
         key = _address(owner, doc_id)
         found = "SELECT 1 FROM addresses WHERE key = ?"
@@ -120,7 +120,7 @@ def sync(store: Store, connector: BaseConnector, pipeline: Pipeline) -> None:
     Raises:
         ConnectorError: the source cannot be listed at all; nothing was removed.
     """
-    with Visits() as visits:
+    with SeenItems() as visits:
         run = _Run(store, connector, pipeline, visits)
         for group in _groups(connector.items()):
             run.take(group)
@@ -143,7 +143,7 @@ def _groups(items: Iterable[SourceItem | Gap]) -> Iterator[list[SourceItem | Gap
 class _Run:
     """One sync: what the source has listed so far, and what follows from it at the end."""
 
-    def __init__(self, store: Store, connector: BaseConnector, pipeline: Pipeline, visits: Visits) -> None:
+    def __init__(self, store: Store, connector: BaseConnector, pipeline: Pipeline, visits: SeenItems) -> None:
         self._store, self._connector, self._pipeline, self._visits = store, connector, pipeline, visits
         self._source = _source(connector)
         self._shielded: list[str] = []
@@ -155,7 +155,7 @@ class _Run:
         names = [item.key for item in group if isinstance(item, SourceItem) and is_storable(item.key)]
         before = item_versions(connection, self._source, names)
         counts = item_counts(connection, self._source, names, self._store.now())
-        met = self._visits.met_items(names)
+        met = self._visits.seen_items(names)
         listed: dict[str, str | None] = {}
         for item in group:
             if isinstance(item, Gap):
@@ -169,7 +169,7 @@ class _Run:
                 elif self._read(item):
                     self._settle(item, had_any=item.key in counts)
             self._pipeline.advance(item.key)
-        self._visits.note_items(listed)
+        self._visits.add_items(listed)
 
     def remove_the_rest(self) -> None:
         """Remove what the source no longer holds."""
@@ -177,7 +177,7 @@ class _Run:
             self._remove(key)
             self._pipeline.remember(self._source, key, version)
         for names in stored_items(self._store.catalog.connection(), self._source):
-            for key in sorted(set(names) - self._visits.met_items(names)):
+            for key in sorted(set(names) - self._visits.seen_items(names)):
                 if not any(key.startswith(folder) for folder in self._shielded):
                     self._remove(key)
                     self._pipeline.forget(self._source, key)
@@ -197,7 +197,7 @@ class _Run:
         same = (
             item.version is not None and listed[item.key] == item.version
             if item.key in listed
-            else self._visits.met_as(item.key, item.version)
+            else self._visits.seen_with_version(item.key, item.version)
         )
         if not same:
             self._pipeline.fail(
@@ -210,7 +210,7 @@ class _Run:
         failures = self._pipeline.failures
         reading = _Reading(item, self._connector, self._pipeline)
         for document in reading:
-            self._visits.note_address(document.agent_id, document.doc_id)
+            self._visits.add_document(document.agent_id, document.doc_id)
             self._pipeline.put(document, self._source, item.key)
         return reading.complete and self._pipeline.failures == failures
 
@@ -227,7 +227,7 @@ class _Run:
         return [
             (known.owner, known.doc_id)
             for known in found
-            if not self._visits.met_address(known.owner, known.doc_id)
+            if not self._visits.seen_document(known.owner, known.doc_id)
         ]
 
     def _remove(self, key: str) -> None:

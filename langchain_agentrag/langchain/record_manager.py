@@ -30,7 +30,7 @@ class HybridRecordManager(RecordManager):
         self, indexer: DualIndexer, namespace: str = "default", *, agent_id: str | None = None
     ) -> None:
         super().__init__(namespace)
-        self._ledger = indexer.ledger(namespace, agent_id=agent_id)
+        self._ledger = indexer.record_keys(namespace, agent_id=agent_id)
 
     def create_schema(self) -> None:
         """Make room for the records; not needed before use."""

@@ -20,10 +20,10 @@ from langchain_agentrag.langchain.identity import WhenMissing, caller, calling, 
 from langchain_agentrag.langchain.search_types import PER_CALL, SearchType, engine_options
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.search.fusion import FusionName, check_weights
-from langchain_agentrag.search.options import MOST_NEIGHBOURS, SearchOptions, check_count, check_window
+from langchain_agentrag.search.options import MAX_NEIGHBOURS, SearchOptions, check_count, check_window
 from langchain_agentrag.search.rerank import Reranker, check_reranker
-from langchain_agentrag.times import check_span
-from langchain_agentrag.types import Hit, Hits, LegEvidence
+from langchain_agentrag.times import check_duration
+from langchain_agentrag.types import Hit, Hits, IndexEvidence
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
@@ -38,7 +38,7 @@ def report_legs(run: CallbackManagerForRetrieverRun, hits: Hits, show: Show) -> 
     """Tell whoever listens what each leg contributed to the hits, in the leg's own order, and which leg failed."""
     if not run.inheritable_handlers:
         return
-    for leg, found, failure in _legs(hits):
+    for leg, found, failure in _hits_per_index(hits):
         child = run.get_child(leg).on_retriever_start({"name": leg}, hits.query, name=f"agentrag {leg} leg")
         if failure:
             child.on_retriever_error(RetrievalError(failure))
@@ -50,7 +50,7 @@ async def areport_legs(run: AsyncCallbackManagerForRetrieverRun, hits: Hits, sho
     """`report_legs` for asynchronous runs."""
     if not run.inheritable_handlers:
         return
-    for leg, found, failure in _legs(hits):
+    for leg, found, failure in _hits_per_index(hits):
         child = await run.get_child(leg).on_retriever_start(
             {"name": leg}, hits.query, name=f"agentrag {leg} leg"
         )
@@ -60,7 +60,7 @@ async def areport_legs(run: AsyncCallbackManagerForRetrieverRun, hits: Hits, sho
             await child.on_retriever_end([show(hit) for hit in found])
 
 
-def _legs(hits: Hits) -> list[tuple[str, list[Hit], str]]:
+def _hits_per_index(hits: Hits) -> list[tuple[str, list[Hit], str]]:
     """(leg, its hits in its order, why it failed or "") for each leg that was asked."""
     legs = []
     for leg in ("vector", "keyword"):
@@ -144,7 +144,7 @@ class HybridRetriever(BaseRetriever):
     before: Any = None
     recency: Any = None
     collapse: bool | float | None = Field(default=None, le=1)
-    neighbours: int | None = Field(default=None, ge=0, le=MOST_NEIGHBOURS)
+    neighbours: int | None = Field(default=None, ge=0, le=MAX_NEIGHBOURS)
     rewriter: Any = Field(default=None, repr=False, exclude=True)
     rewrite_timeout: float | None = Field(default=None, gt=0)
     quarantined: bool = False
@@ -179,7 +179,7 @@ class HybridRetriever(BaseRetriever):
         self._bound = parse(self.filter)
         check_window({"after": self.after, "before": self.before}, datetime.now(UTC))
         if self.recency is not None:
-            check_span("recency", self.recency)
+            check_duration("recency", self.recency)
         return self
 
     # -- other ways to make one -----------------------------------------------------------------------------------
@@ -312,5 +312,5 @@ def explanation(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _evidence(leg: LegEvidence | None) -> dict[str, Any] | None:
+def _evidence(leg: IndexEvidence | None) -> dict[str, Any] | None:
     return None if leg is None else {"rank": leg.rank, "raw": leg.raw, "score": leg.score}

@@ -20,9 +20,9 @@ from langchain_agentrag.filters import keys, match, parse
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.identity import WhenMissing, caller, check_identity
 from langchain_agentrag.langchain.search_types import SearchType, engine_options
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.search.options import SearchOptions
-from langchain_agentrag.store.partition_cache import filterable
+from langchain_agentrag.store.partition_cache import filter_view
 from langchain_agentrag.types import Hit, Hits, Passage
 
 logger = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ class SearchTool(_StoreTool):
     def _options(self, asked: Mapping[str, Any]) -> SearchOptions:
         where = asked.get("filter")
         if "agent_id" in keys(parse(where)):  # it can only narrow; who tries is worth knowing
-            logger.warning("a model's filter for %s names an agent: %s", self.name, shown(where))
+            logger.warning("a model's filter for %s names an agent: %s", self.name, short_repr(where))
         defaults = {"search_type": self.search_type, **self.options}
         return engine_options(self._bound, defaults, asked)
 
@@ -255,7 +255,7 @@ class ReadTool(_StoreTool):
             return self._reply(passage, offset)
 
     def _reply(self, passage: Passage, offset: int) -> tuple[str, list[dict[str, Any]]]:
-        seen = {**passage.locator, **filterable(passage.agent_id, passage.doc_id, passage.metadata, "{}")}
+        seen = {**passage.locator, **filter_view(passage.agent_id, passage.doc_id, passage.metadata, "{}")}
         if not match(self._bound, seen):
             raise UsageError(
                 f"There is no document {passage.doc_id!r} to read here: take doc_id and chunk_id from a search hit."

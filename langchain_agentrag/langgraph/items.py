@@ -18,9 +18,9 @@ from langgraph.store.base import InvalidNamespaceError, get_text_at_path, tokeni
 from langchain_agentrag.errors import FilterError, InvalidDocumentError, ScopeError
 from langchain_agentrag.filters import And, Condition, Filter, Or
 from langchain_agentrag.langchain.identity import caller, check_identity
-from langchain_agentrag.metadata import normalise, shown
+from langchain_agentrag.metadata import normalise, short_repr
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.text.sentences import says_something
+from langchain_agentrag.text.sentences import has_content
 from langchain_agentrag.types import Section, SourceDocument
 
 _ORDERINGS: Mapping[str, Callable[[float, float], bool]] = {
@@ -71,8 +71,8 @@ def _number(value: Any, name: str) -> float:
         return float(value)
     except (TypeError, ValueError) as error:
         raise type(error)(
-            f"Cannot compare {shown(value)} by {name}: operators of LangGraph's store compare numbers only, and every "
-            "item under the namespace must have one there. Narrow the namespace, or put numbers."
+            f"Cannot compare {short_repr(value)} by {name}: operators of LangGraph's store compare numbers only, and "
+            "every item under the namespace must have one there. Narrow the namespace, or put numbers."
         ) from error
 
 
@@ -230,7 +230,7 @@ class StoredItem:
         Raises:
             InvalidDocumentError: the value holds something that has no stored form.
         """
-        texts = [text for text in searched_texts(self.value, self.fields) if says_something(text)]
+        texts = [text for text in searched_texts(self.value, self.fields) if has_content(text)]
         metadata: dict[str, Any] = {
             "type": TYPE,
             "namespace": path_of(self.namespace),
@@ -264,7 +264,7 @@ def new_item(
     """
     if not isinstance(value, Mapping):
         raise InvalidDocumentError(
-            f"Cannot put {shown(value)} under {key!r}: the value of an item is a mapping. Pass a dict."
+            f"Cannot put {short_repr(value)} under {key!r}: the value of an item is a mapping. Pass a dict."
         )
     kept: dict[str, Any] = normalise({"value": value})["value"]  # what a get will give
     try:

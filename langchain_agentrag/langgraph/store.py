@@ -42,7 +42,7 @@ from langchain_agentrag.langgraph.items import (
     place_of,
 )
 from langchain_agentrag.search.options import SearchOptions, check_request
-from langchain_agentrag.store.queries import Shelf, Shelved
+from langchain_agentrag.store.queries import OwnedDocument, OwnedDocuments
 from langchain_agentrag.types import SourceDocument
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ class HybridStore(BaseStore):
             InvalidDocumentError: a value cannot be stored; nothing of the batch is.
             ScopeError: it is not said who owns a namespace.
         """
-        work = _Batch(self._indexer.shelf)
+        work = _Batch(self._indexer.owned_documents)
         results = [self._answer(op, work) for op in ops]
         self._apply(work)
         return results
@@ -207,13 +207,13 @@ class HybridStore(BaseStore):
 
     @staticmethod
     def _find(owner: str | None, namespace: Namespace, key: str, work: _Batch) -> StoredItem | None:
-        found = next(work.shelf(owner).find([item_id(namespace, key)]), None)
+        found = next(work.owned_documents(owner).find([item_id(namespace, key)]), None)
         return None if found is None else StoredItem.of(found.metadata)
 
     def _search(self, op: SearchOp, work: _Batch) -> list[SearchItem]:
         prefix = check_labels(op.namespace_prefix)
         owner = self._owners.of(prefix)
-        there = _Once(lambda: _passing(work.shelf(owner), prefix, op.filter))
+        there = _Once(lambda: _passing(work.owned_documents(owner), prefix, op.filter))
         if op.filter:
             there()  # a filter that cannot be applied is an error, whatever is asked for
         if op.query:
@@ -247,7 +247,10 @@ class HybridStore(BaseStore):
     def _list(self, op: ListNamespacesOp, work: _Batch) -> list[Namespace]:
         patterns = [(found.match_type, check_labels(found.path)) for found in op.match_conditions or ()]
         owner, start = self._owners.of_patterns([pattern for kind, pattern in patterns if kind == "prefix"])
-        places = {place_of(shelved.doc_id) for shelved in work.shelf(owner).under(*beginnings(start))}
+        places = {
+            place_of(shelved.doc_id)
+            for shelved in work.owned_documents(owner).with_prefix(*beginnings(start))
+        }
         found = {
             place[: op.max_depth]
             for place in places
@@ -276,7 +279,7 @@ class HybridStore(BaseStore):
             op.key,
             op.value,
             fields,
-            now=work.shelf(owner).now,
+            now=work.owned_documents(owner).now,
             ttl=op.ttl,
             created=None if before is None else before.created,
         )
@@ -305,7 +308,7 @@ class HybridStore(BaseStore):
                 self._indexer.index_documents(found, owner, split=False, vectors=[nothing] * len(found))
 
     def _remove(self, owner: str | None, doc_ids: list[str]) -> None:
-        there = [shelved.doc_id for shelved in self._indexer.shelf(owner).find(doc_ids)]
+        there = [shelved.doc_id for shelved in self._indexer.owned_documents(owner).find(doc_ids)]
         if there:
             self._indexer.delete(there, agent_id=owner)
 
@@ -313,7 +316,7 @@ class HybridStore(BaseStore):
         """Begin the time to live of what was read anew; a store that is busy or read-only answers all the same."""
         renewed: dict[str | None, list[SourceDocument]] = defaultdict(list)
         for (owner, doc_id), item in work.touched.items():
-            later = item.used(work.shelf(owner).now)
+            later = item.used(work.owned_documents(owner).now)
             if later is not None and (owner, doc_id) not in work.puts:
                 renewed[owner].append(later.document())
         for owner, documents in renewed.items():
@@ -341,12 +344,12 @@ class HybridStore(BaseStore):
 class _Batch:
     """One batch at work: what it sees, the last put of each address, and what was read."""
 
-    def __init__(self, open_shelf: Callable[[str | None], Shelf]) -> None:
-        self._open, self._shelves = open_shelf, dict[str | None, Shelf]()
+    def __init__(self, open_shelf: Callable[[str | None], OwnedDocuments]) -> None:
+        self._open, self._shelves = open_shelf, dict[str | None, OwnedDocuments]()
         self.puts: dict[_Address, StoredItem | None] = {}
         self.touched: dict[_Address, StoredItem] = {}
 
-    def shelf(self, owner: str | None) -> Shelf:
+    def owned_documents(self, owner: str | None) -> OwnedDocuments:
         """What the owner has."""
         if owner not in self._shelves:
             self._shelves[owner] = self._open(owner)
@@ -360,20 +363,22 @@ class _Batch:
 class _Once:
     """What a function gives, asked at most once."""
 
-    def __init__(self, read: Callable[[], list[Shelved]]) -> None:
+    def __init__(self, read: Callable[[], list[OwnedDocument]]) -> None:
         self._read = read
-        self._found: list[Shelved] | None = None
+        self._found: list[OwnedDocument] | None = None
 
-    def __call__(self) -> list[Shelved]:
+    def __call__(self) -> list[OwnedDocument]:
         if self._found is None:
             self._found = self._read()
         return self._found
 
 
-def _passing(shelf: Shelf, prefix: Namespace, where: Mapping[str, Any] | None) -> list[Shelved]:
+def _passing(
+    shelf: OwnedDocuments, prefix: Namespace, where: Mapping[str, Any] | None
+) -> list[OwnedDocument]:
     """Items under a namespace that pass a filter, those of one namespace together, in the order they came."""
-    groups: dict[Namespace, list[Shelved]] = defaultdict(list)
-    for shelved in shelf.under(*beginnings(prefix)):
+    groups: dict[Namespace, list[OwnedDocument]] = defaultdict(list)
+    for shelved in shelf.with_prefix(*beginnings(prefix)):
         groups[place_of(shelved.doc_id)].append(shelved)
     found = [shelved for group in groups.values() for shelved in group]
     return [one for one in found if passes(one.metadata["value"], where)] if where else found

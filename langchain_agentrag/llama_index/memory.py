@@ -18,7 +18,7 @@ from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.llama_index.retriever import has_evidence
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.times import EPOCH, TIME_KEYS, check_span, document_time, moment
+from langchain_agentrag.times import EPOCH, TIME_KEYS, check_duration, document_time, parse_time
 from langchain_agentrag.types import Hit, SourceDocument
 
 _KINDS = ("dialogue", "tool_call")
@@ -73,7 +73,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
     @field_validator("half_life", "ttl")
     @classmethod
     def _positive(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
-        return None if value is None else check_span(info.field_name or "", value)
+        return None if value is None else check_duration(info.field_name or "", value)
 
     def for_agent(self, agent_id: str) -> Self:
         """The same block for another agent."""
@@ -197,7 +197,7 @@ def _said_at(message: ChatMessage) -> datetime | None:
     """When a message says it was said, in the zone it names, UTC without one."""
     said = message.additional_kwargs
     for given in (said[key] for key in TIME_KEYS if key in said):
-        if (found := moment(given)) is not None:
+        if (found := parse_time(given)) is not None:
             return found.astimezone(_zone(given))
     return None
 

@@ -155,7 +155,7 @@ def from_hit(
     Args:
         hit: The hit.
         explain: Whether the reasons are wanted.
-        degraded: Legs that failed in the search.
+        degraded: PartitionIndexes that failed in the search.
         hidden: Metadata keys of chunks that reach no prompt and no embedding; a node has lists of its own.
     """
     metadata = dict(hit.metadata)

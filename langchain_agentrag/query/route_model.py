@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Any
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.llm import LanguageModel, ModelFailure, ask, said
-from langchain_agentrag.metadata import shown
+from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm, call_llm
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.query.model_json import objects_in
 from langchain_agentrag.query.rules import DIALOGUE, ROUTE_TYPES, TOOL_CALL, Known, Route
 from langchain_agentrag.text import Analyzer
-from langchain_agentrag.times import check_moment
+from langchain_agentrag.times import check_time
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +80,13 @@ def followed(
         question=json.dumps(route.question, ensure_ascii=False),
     )
     try:
-        answer = ask(_asker(model, known), prompt, timeout)
-    except ModelFailure as error:
+        answer = ask_llm(_asker(model, known), prompt, timeout)
+    except LLMError as error:
         return _unfollowed(route, str(error))
     try:
         return _believed(route, _decision(answer, f"{route.question}\n{history}"), known, now, history)
     except UsageError as error:
-        return _unfollowed(route, f"{error} It answered {shown(answer)}.")
+        return _unfollowed(route, f"{error} It answered {short_repr(answer)}.")
 
 
 def _unfollowed(route: Route, why: str) -> Route:
@@ -106,7 +106,7 @@ def _asker(model: LanguageModel, known: Known) -> Callable[[str], Any]:
                     return json.dumps(dict(answer), ensure_ascii=False, default=str)
             except Exception as error:  # noqa: BLE001  many models have none, each says so in its own way
                 logger.debug("no structured output: %s", error)
-        return said(model, prompt)
+        return call_llm(model, prompt)
 
     return call
 
@@ -142,7 +142,7 @@ def _believed(route: Route, decision: Mapping[str, Any], known: Known, now: date
     needed = {"memory": DIALOGUE, "tool_history": TOOL_CALL}.get(name)
     if needed is not None and needed not in known.types:
         raise UsageError(f"The store has no documents of type {needed!r}.")
-    refused = [f"{key}={shown(decision[key])}" for key in decision if key not in _FIELDS]
+    refused = [f"{key}={short_repr(decision[key])}" for key in decision if key not in _FIELDS]
     if refused:
         logger.warning(
             "a model's route names what is not its to say, which is left out: %s", "; ".join(refused)
@@ -181,7 +181,7 @@ def _chosen(
         return otherwise
     values = [given] if isinstance(given, str) else given
     if not isinstance(values, list) or not all(isinstance(one, str) and one in known for one in values):
-        refused.append(f"{name}={shown(given)} (known: {', '.join(known) or 'none'})")
+        refused.append(f"{name}={short_repr(given)} (known: {', '.join(known) or 'none'})")
         return otherwise
     return tuple(dict.fromkeys(values)) or otherwise
 
@@ -199,15 +199,17 @@ def _bounds(
         return route.after, route.before
     after, before = found.get("after"), found.get("before")
     if after is not None and before is not None and after >= before:
-        refused.append(f"after={shown(given['after'])} is not earlier than before={shown(given['before'])}")
+        refused.append(
+            f"after={short_repr(given['after'])} is not earlier than before={short_repr(given['before'])}"
+        )
         return route.after, route.before
     return after, before
 
 
 def _moment(name: str, value: object, now: datetime) -> datetime:
     if not isinstance(value, str):
-        raise UsageError(f"{name}={shown(value)} is no text.")
-    found = check_moment(name, value)
+        raise UsageError(f"{name}={short_repr(value)} is no text.")
+    found = check_time(name, value)
     naive = not value.strip().upper().endswith("Z") and "+" not in value and value.count("-") <= 2  # noqa: PLR2004
     return found.replace(tzinfo=now.tzinfo) if naive else found
 
@@ -218,12 +220,12 @@ def _asked(decision: Mapping[str, Any], route: Route, history: str, refused: lis
     if given is None:
         return route.query
     if not isinstance(given, str) or not given.strip() or len(given) > _LONGEST_QUERY:
-        refused.append(f"query={shown(given)}")
+        refused.append(f"query={short_repr(given)}")
         return route.query
     analyzer = Analyzer()
     words = analyzer.analyze_query(given)["words"]
     told = set(analyzer.analyze(f"{route.question} {route.query} {history}").words)
     if not words or 2 * sum(word in told for word in words) < len(words):
-        refused.append(f"query={shown(given)} (about something else)")
+        refused.append(f"query={short_repr(given)} (about something else)")
         return route.query
     return " ".join(given.split())

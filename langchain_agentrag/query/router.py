@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.filters import conjoin, parse, within
-from langchain_agentrag.llm import LanguageModel, check_model
+from langchain_agentrag.filters import conjoin, parse, time_filter
+from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.query.route_model import followed
 from langchain_agentrag.query.rules import DIALOGUE, KNOWN_TYPES, TOOL_CALL, Known, Route, route_by_rules
-from langchain_agentrag.search.followup import Turn, complete, read_history
+from langchain_agentrag.search.followup import HistoryTurn, complete_question, read_history
 from langchain_agentrag.times import EPOCH, document_time
 from langchain_agentrag.types import Hit, Hits
 
@@ -51,7 +51,7 @@ class RoutedHits(Hits):
             searched=found.searched,
             mode=found.mode,
             degraded=found.degraded,
-            trail=found.trail,
+            trail=found.trace,
         )
         self.route = route
 
@@ -103,7 +103,7 @@ class QueryUnderstandingRouter:
         clock: Callable[[], datetime] | None = None,
         model_timeout: float = 5.0,
     ) -> None:
-        self._model = check_model(model)
+        self._model = check_llm(model)
         self._known = Known(
             _names("types", KNOWN_TYPES if types is None else types), _names("sources", sources)
         )
@@ -127,7 +127,7 @@ class QueryUnderstandingRouter:
                 f"Cannot route a {type(question).__name__}: the question must be a string."
             )
         turns, present = read_history(history), self._present(now)
-        route = route_by_rules(question, complete(question, turns).query, self._known, present)
+        route = route_by_rules(question, complete_question(question, turns).query, self._known, present)
         if self._model is None or not any(map(str.isalnum, question)):
             return route
         return followed(route, self._model, self._known, present, history=_told(turns), timeout=self._timeout)
@@ -230,7 +230,7 @@ def _enough(found: Hits, route: Route) -> bool:
 
 def _options(route: Route, options: Mapping[str, Any], history: Sequence[Any] | None) -> dict[str, Any]:
     narrowed = conjoin(
-        conjoin(parse(options.get("filter")), parse(route.filter)), within(route.after, route.before)
+        conjoin(parse(options.get("filter")), parse(route.filter)), time_filter(route.after, route.before)
     )
     found: dict[str, Any] = {"mode": route.mode}
     if route.weights is not None and route.mode == "hybrid" and "fusion" not in options:
@@ -286,5 +286,5 @@ def _zone(given: str | tzinfo) -> tzinfo:
         ) from error
 
 
-def _told(turns: Sequence[Turn]) -> str:
+def _told(turns: Sequence[HistoryTurn]) -> str:
     return "\n".join(f"{turn.role or '-'}: {turn.text[:400]}" for turn in turns)

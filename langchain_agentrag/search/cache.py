@@ -94,7 +94,7 @@ class Ticket:
 
     agent: str | None
     key: str
-    stamp: Stamp
+    scope_version: Stamp
 
 
 class Results:
@@ -121,15 +121,15 @@ class Results:
         if ticket is None:
             return None
         found = self._held.get(ticket.agent, ticket.key)
-        if found is None or found[0] != ticket.stamp or self._clock() >= found[1]:
+        if found is None or found[0] != ticket.scope_version or self._clock() >= found[1]:
             return None
         return _copied(found[2])
 
     def keep(self, ticket: Ticket | None, hits: Hits, stamp: Callable[[], Stamp]) -> None:
         """Keep a result that is complete, unless something was written while it was found."""
-        if ticket is not None and not hits.degraded and stamp() == ticket.stamp:
+        if ticket is not None and not hits.degraded and stamp() == ticket.scope_version:
             until = self._clock() + self._seconds
-            self._held.put(ticket.agent, ticket.key, (ticket.stamp, until, _copied(hits)))
+            self._held.put(ticket.agent, ticket.key, (ticket.scope_version, until, _copied(hits)))
 
     def forget(self, agent: str | None) -> None:
         """Forget what an agent was shown."""
@@ -143,7 +143,7 @@ def _copied(hits: Hits) -> Hits:
         query=hits.query,
         mode=hits.mode,
         degraded=hits.degraded,
-        trail=hits.trail,
+        trail=hits.trace,
         searched=hits.searched,
     )
 
@@ -156,7 +156,7 @@ _PASSAGES = 64  # remembered per caller
 _CALLERS = 256
 
 
-class Shown:
+class RecentPassages:
     """Texts of the last hits and passages per caller, in memory only. Thread-safe; one caller never sees another's.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from html import escape
 from typing import Any
 
-from langchain_agentrag.types import Explanation, Hit, Hits, LegEvidence, Trail
+from langchain_agentrag.types import Explanation, Hit, Hits, IndexEvidence, Trace
 
 Spans = Sequence[tuple[int, int]]
 
@@ -104,12 +104,12 @@ def note(explanation: Explanation, step: str) -> None:
     object.__setattr__(explanation, "steps", (*explanation.steps, step))
 
 
-def place(locator: Mapping[str, Any]) -> str:
+def format_locator(locator: Mapping[str, Any]) -> str:
     """Where a reader finds a passage, in words: "page 3", "sheet Q1, row 12"; "" when nothing is known."""
     return ", ".join(f"{name} {locator[name]}" for name in _PLACES if name in locator)
 
 
-def reason(hit: Hit) -> str:
+def explain_hit(hit: Hit) -> str:
     """Why the hit is there, in one line."""
     why = hit.explanation
     parts = [
@@ -124,7 +124,7 @@ def reason(hit: Hit) -> str:
     return "; ".join(parts) or "no leg has evidence; it only fills up to k"
 
 
-def highlighted(text: str, spans: Sequence[tuple[int, int]], *, before: str, after: str) -> str:
+def highlight_html(text: str, spans: Sequence[tuple[int, int]], *, before: str, after: str) -> str:
     """The text with marks around the spans and everything escaped for HTML."""
     pieces, last = [], 0
     for start, stop in spans:
@@ -143,11 +143,11 @@ def hits_to_html(hits: Hits) -> str:
         head += f'<div class="dim">searched for: {escape(hits.searched)}</div>'
     warnings = "".join(f'<div class="warn">incomplete: {escape(note)}</div>' for note in hits.degraded)
     rows = "".join(_row(rank, hit) for rank, hit in enumerate(hits, 1))
-    trail = "" if hits.trail is None else _account(hits.trail)
+    trail = "" if hits.trace is None else _account(hits.trace)
     return f'{_STYLE}<div class="agentrag"><div class="asked">{head}</div>{warnings}{rows}{trail}</div>'
 
 
-def _account(trail: Trail) -> str:
+def _account(trail: Trace) -> str:
     told = [f"{trail.considered} candidates scored"]
     if trail.filter:
         told.append(f"applied: {trail.filter}")
@@ -164,7 +164,7 @@ def _account(trail: Trail) -> str:
 
 def _row(rank: int, hit: Hit) -> str:
     why = hit.explanation
-    where = " · ".join(part for part in (_source(hit), place(hit.locator)) if part)
+    where = " · ".join(part for part in (_source(hit), format_locator(hit.locator)) if part)
     owner = "" if hit.agent_id is None else f' <span class="own">private to {escape(hit.agent_id)}</span>'
     bars = (
         _bar("score", hit.score, f"{hit.score:.3f}", "fused score, 0 to 1")
@@ -202,7 +202,7 @@ def _window(hit: Hit) -> str:
     start = 0 if len(hit.text) <= _SHOWN else max(0, min(first - _LEAD, len(hit.text) - _SHOWN))
     end = min(len(hit.text), start + _SHOWN)
     inside = [(left - start, right - start) for left, right in spans if start <= left and right <= end]
-    shown = highlighted(hit.text[start:end].rstrip(), inside, before="<mark>", after="</mark>")
+    shown = highlight_html(hit.text[start:end].rstrip(), inside, before="<mark>", after="</mark>")
     closed = _BLANK_LINES.sub("\n", shown.lstrip())
     return f"{'…' if start else ''}{closed}{'…' if end < len(hit.text) else ''}"
 
@@ -213,7 +213,7 @@ def _source(hit: Hit) -> str:
     return hit.doc_id if source.endswith(hit.doc_id) else source
 
 
-def _leg(name: str, leg: LegEvidence | None, unit: str) -> str:
+def _leg(name: str, leg: IndexEvidence | None, unit: str) -> str:
     if leg is None:
         return _bar(name, 0.0, "no evidence", f"the {name} leg says nothing of this passage")
     rank = "–" if leg.rank is None else f"#{leg.rank}"

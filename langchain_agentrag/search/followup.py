@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import InvalidQueryError
-from langchain_agentrag.llm import LanguageModel, ModelFailure, ask
+from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm
 from langchain_agentrag.text.tokenizer import STOP_WORDS, choose, cut, segmenter, simplify, tagged
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def ordinal(text: str) -> str:
     return chinese[0] if chinese else english[1].lower() if english else ""
 
 
-def is_rest(text: str) -> bool:
+def is_elliptical(text: str) -> bool:
     """Whether a question only puts something else in the place of what was asked before: "what about 2023?"."""
     text = _stripped(text)[0]
     bare = re.sub(r"^(?:what about|how about|same for|换成|改成|如果是|要是)\s*", "", text, flags=re.I)
@@ -233,7 +233,7 @@ def is_rest(text: str) -> bool:
     )
 
 
-def leans(text: str) -> bool:
+def is_followup(text: str) -> bool:
     """Whether the question cannot be understood without what was said before it."""
     plain, led = _stripped(_QUOTED.sub("quotation", simplify(text)))  # what is quoted is named
     if not plain:
@@ -389,7 +389,7 @@ _PROMPT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class HistoryTurn:
     """One turn of a conversation.
 
     Attributes:
@@ -416,7 +416,7 @@ class Completed:
     trouble: str = ""
 
 
-def read_history(history: object) -> tuple[Turn, ...]:
+def read_history(history: object) -> tuple[HistoryTurn, ...]:
     """The last turns of a conversation, oldest first.
 
     Args:
@@ -438,7 +438,7 @@ def read_history(history: object) -> tuple[Turn, ...]:
     return tuple(said[-RECENT:])
 
 
-def _turn(place: int, item: object) -> Turn:
+def _turn(place: int, item: object) -> HistoryTurn:
     role: object = ""
     content: object = item
     if isinstance(item, Mapping):
@@ -460,7 +460,9 @@ def _turn(place: int, item: object) -> Turn:
                 "LangChain or LlamaIndex."
             )
     name = str(getattr(role, "value", role) or "").casefold().removesuffix("messagechunk").strip()
-    return Turn("user" if name in _USERS else "assistant" if name in _ASSISTANTS else name, _text(content))
+    return HistoryTurn(
+        "user" if name in _USERS else "assistant" if name in _ASSISTANTS else name, _text(content)
+    )
 
 
 def _text(content: object) -> str:
@@ -477,18 +479,18 @@ def _text(content: object) -> str:
     return ""
 
 
-def complete(query: str, turns: Sequence[Turn]) -> Completed:
+def complete_question(query: str, turns: Sequence[HistoryTurn]) -> Completed:
     """The question, completed from the turns where it leans on them.
 
     What it is about comes from the last question that stands alone and those after it; an item of a list from the last
     answer ("the second one", "第二个"); names from the last answer. A question that only exchanges something ("what
     about 2023?") takes over what was asked, one that asks something new takes over only what it was asked about.
     """
-    if not turns or not leans(query):
+    if not turns or not is_followup(query):
         return Completed(query)
     asked, answer = _before(turns)
     words = _item(query, turns) or []
-    rest = is_rest(query)
+    rest = is_elliptical(query)
     take = content_words if rest else subject_words
     numbered = bool(re.search(r"\d", query))
     for text in map(simplify, asked):
@@ -501,7 +503,7 @@ def complete(query: str, turns: Sequence[Turn]) -> Completed:
     return Completed(f"{added} {query}", added) if added else Completed(query)
 
 
-def _before(turns: Sequence[Turn]) -> tuple[list[str], str]:
+def _before(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
     """Questions that a question may lean on, from the last one back to one that stands alone; and the last answer."""
     roles = {turn.role for turn in turns}
     users = (
@@ -513,7 +515,7 @@ def _before(turns: Sequence[Turn]) -> tuple[list[str], str]:
     for text in reversed(users):
         asked.append(text)
         # where nobody says who spoke, the last turn is an answer as likely as not
-        if not leans(text) and ("user" in roles or len(asked) > 1):
+        if not is_followup(text) and ("user" in roles or len(asked) > 1):
             break
     answers = [turn.text for turn in turns if turn.role == "assistant"]
     return asked, answers[-1] if answers else ""
@@ -528,7 +530,7 @@ def _names(answer: str) -> list[str]:
     return [name for name in dict.fromkeys(named) if topic_words(name)]
 
 
-def _item(query: str, turns: Sequence[Turn]) -> list[str]:
+def _item(query: str, turns: Sequence[HistoryTurn]) -> list[str]:
     """Words of the item of the last list that the question points at."""
     pointer = ordinal(query)
     if not pointer:
@@ -574,11 +576,11 @@ def with_supplement(
     return merged
 
 
-def understand(request: SearchRequest) -> SearchRequest:
+def resolve_followup(request: SearchRequest) -> SearchRequest:
     """The request with its question completed, by the rewriter where there is one and its answer can be trusted."""
-    if not request.history or not leans(request.query):
+    if not request.history or not is_followup(request.query):
         return request
-    found = complete(request.query, request.history)
+    found = complete_question(request.query, request.history)
     if request.rewriter is not None:
         found = _rewritten(request.rewriter, request.query, request.history, request.rewrite_timeout, found)
     troubles = (*request.troubles, f"rewriter: {found.trouble}") if found.trouble else request.troubles
@@ -587,12 +589,12 @@ def understand(request: SearchRequest) -> SearchRequest:
 
 
 def _rewritten(
-    model: LanguageModel, query: str, turns: Sequence[Turn], timeout: float, otherwise: Completed
+    model: LanguageModel, query: str, turns: Sequence[HistoryTurn], timeout: float, otherwise: Completed
 ) -> Completed:
     said = "\n".join(f"{turn.role or '-'}: {turn.text}" for turn in turns)
     try:
-        answer = ask(model, _PROMPT.format(turns=said, query=query), timeout)
-    except ModelFailure as error:
+        answer = ask_llm(model, _PROMPT.format(turns=said, query=query), timeout)
+    except LLMError as error:
         logger.warning("the question is completed without the model: %s", error)
         return replace(otherwise, trouble=str(error))
     lines = [line.strip(_QUOTES) for line in answer.splitlines() if line.strip()]

@@ -133,7 +133,7 @@ def convex(vector: Mapping[Id, float], keyword: Mapping[Id, float], weights: Wei
     return _weigh(legs, weights)
 
 
-def telling_words(strength: float, coverage: float, named: float = 0.0) -> float:
+def keyword_evidence(strength: float, coverage: float, named: float = 0.0) -> float:
     """What matching words tell, in [0, 1]: x / (x + 1.2) of x = strength * coverage, then 0.8 named^2 of what is left.
 
     Either alone deceives. One rare word may stand in a passage on something else, which then holds little of what the
@@ -196,7 +196,7 @@ def confidence(words: float, place: float, lead: float) -> float:
     return 1.0 / (1.0 + math.exp(3.1 - signs))
 
 
-def evidence(near: float, words: float) -> float:
+def combined_evidence(near: float, words: float) -> float:
     """What both legs know of a passage, in [0, 1], before the question decides on their shares."""
     return _MEANING * near + (1.0 - _MEANING) * words
 
@@ -267,11 +267,11 @@ def calibrate_bm25(score: float, reachable: float) -> float:
     return _unit(score / reachable) if reachable > 0 else 0.0
 
 
-MOST_RECENCY = 0.1
+MAX_RECENCY_BOOST = 0.1
 """Largest share of a score that being recent can add."""
 
 
-def recency_lift(score: float, age: timedelta, half_life: timedelta) -> float:
+def recency_boost(score: float, age: timedelta, half_life: timedelta) -> float:
     """What being recent adds to a score: `MOST_RECENCY * 2 ** (-age / half_life) * score * (1 - score)`.
 
     It reorders near-equals and nothing else: it is less than a tenth of the score, and nothing for what has no
@@ -283,7 +283,7 @@ def recency_lift(score: float, age: timedelta, half_life: timedelta) -> float:
         half_life: Age at which half of it is left, > 0.
     """
     halvings = min(max(age, timedelta(0)) / half_life, 1_000.0)
-    return MOST_RECENCY * float(0.5**halvings) * score * (1.0 - score)
+    return MAX_RECENCY_BOOST * float(0.5**halvings) * score * (1.0 - score)
 
 
 def _unit(score: float) -> float:

@@ -17,7 +17,7 @@ from langchain_agentrag.search.ranking import Candidates, Ranking, confidences
 from langchain_agentrag.store.commit import unpack_lengths
 from langchain_agentrag.store.queries import ScoringRow, StoredRow, parse_locator, stored_rows
 from langchain_agentrag.text import FIELDS
-from langchain_agentrag.types import Dropped, Hit, Hits, Trail
+from langchain_agentrag.types import Dropped, Hit, Hits, Trace
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,7 +36,7 @@ def address(hit: Hit | Dropped) -> Address:
     return hit.agent_id, hit.doc_id, hit.chunk_id
 
 
-def shares(scorer: Scorer, row: ScoringRow) -> tuple[tuple[str, float], ...]:
+def term_scores(scorer: Scorer, row: ScoringRow) -> tuple[tuple[str, float], ...]:
     """What each matching term adds to a row's BM25 score, most first."""
     held = dict(zip(FIELDS, (line.split(" ") for line in row.terms.split("\n")), strict=True))
     lengths = unpack_lengths(row.lengths)
@@ -49,29 +49,29 @@ def shares(scorer: Scorer, row: ScoringRow) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(points.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def drop(hit: Hit, reason: str) -> Dropped:
+def dropped_hit(hit: Hit, reason: str) -> Dropped:
     """A candidate that is not in the answer, and why."""
     return Dropped(hit.doc_id, hit.chunk_id, hit.agent_id, hit.score, reason)
 
 
 def dropped_row(row: StoredRow, score: float, request: SearchRequest, *, behind: bool) -> Dropped:
     """A candidate that never was a hit: below the threshold, behind the pool, or one too many of its document."""
-    if score < request.threshold:
-        reason = f"below the threshold of {request.threshold:g}"
-    elif behind or request.cap is None:
+    if score < request.score_threshold:
+        reason = f"below the threshold of {request.score_threshold:g}"
+    elif behind or request.max_per_document is None:
         reason = f"behind the first {request.k}"
     else:
-        reason = f"more than {request.cap} of the same document"
+        reason = f"more than {request.max_per_document} of the same document"
     return Dropped(row.doc_id, row.ordinal, row.owner, score, reason)
 
 
-def account(
+def build_trace(
     request: SearchRequest,
     considered: int,
     hits: Sequence[Hit],
     chosen: Sequence[Hit],
     dropped: list[Dropped],
-) -> Trail:
+) -> Trace:
     """How an answer came about, from the candidates of its last stage and those that dropped out before."""
     taken = {address(hit) for hit in chosen}
     inside = {
@@ -82,7 +82,7 @@ def account(
     }
     known = {address(one) for one in dropped} | taken
     late = [
-        drop(
+        dropped_hit(
             hit,
             "part of another hit's passage" if address(hit) in inside else f"behind the first {request.k}",
         )
@@ -90,23 +90,23 @@ def account(
         if address(hit) not in known
     ]
     ordered = sorted([*late, *dropped], key=lambda one: -one.score)
-    return Trail(
+    return Trace(
         searched=request.searched,
         added=request.supplement,
-        filter=request.restricted,
+        filter=request.filter_text,
         considered=considered,
         dropped=tuple(ordered[:MOST_DROPPED]),
     )
 
 
-def filtered_out(trail: Trail, hits: Hits, without: Hits) -> Trail:
+def filtered_out(trail: Trace, hits: Hits, without: Hits) -> Trace:
     """The account with what the same search finds without its filter."""
     known = {address(one) for one in (*hits, *trail.dropped)}
-    out = tuple(drop(hit, "the filter leaves it out") for hit in without if address(hit) not in known)
+    out = tuple(dropped_hit(hit, "the filter leaves it out") for hit in without if address(hit) not in known)
     return replace(trail, dropped=(*out, *trail.dropped))
 
 
-def shown_hits(
+def build_hits(
     connection: sqlite3.Connection,
     request: SearchRequest,
     found: Candidates,
@@ -122,7 +122,7 @@ def shown_hits(
         ranking: Their order.
         find: Spans of the matched words in a text; called only when somebody reads the explanation.
     """
-    likely = confidences(ranking.best, found.vector, found.keyword, found.live, ranking.others)
+    likely = confidences(ranking.best, found.vector, found.keyword, found.live, ranking.other_speakers)
     stored = stored_rows(connection, ranking.best)
     explanations = _Explanations(request, found, ranking, find)
     hits = {}
@@ -136,7 +136,9 @@ def shown_hits(
     return hits
 
 
-def left_behind(connection: sqlite3.Connection, request: SearchRequest, ranking: Ranking) -> list[Dropped]:
+def dropped_candidates(
+    connection: sqlite3.Connection, request: SearchRequest, ranking: Ranking
+) -> list[Dropped]:
     """Candidates that the threshold, the cap per document or the size of the pool kept out."""
     order, best = ranking.order, ranking.best
     taken = set(best)
@@ -186,15 +188,15 @@ class _Explanations:
         why = LateExplanation(
             text,
             self._find if evidence else _nothing,
-            partial(shares, found.scorer, found.live[row]) if evidence and found.scorer else tuple,
+            partial(term_scores, found.scorer, found.live[row]) if evidence and found.scorer else tuple,
             vector=found.vector.said_of(row, self._vector_ranks),
             keyword=evidence,
             fusion=self._fusion,
             weights=ranking.weights,
-            recency=ranking.lifts.get(row, 0.0),
+            recency=ranking.recency_boosts.get(row, 0.0),
         )
-        if row in ranking.others:
-            note(why, f"less for not being said by {ranking.others[row]}")
+        if row in ranking.other_speakers:
+            note(why, f"less for not being said by {ranking.other_speakers[row]}")
         return why
 
 

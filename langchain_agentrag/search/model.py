@@ -19,10 +19,10 @@ from langchain_agentrag.errors import (
 )
 from langchain_agentrag.search.cache import QueryVectors
 from langchain_agentrag.search.options import SearchRequest
-from langchain_agentrag.store.manifest import release_model
+from langchain_agentrag.store.manifest import clear_model
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.store import Store
-from langchain_agentrag.timeouts import within
+from langchain_agentrag.timeouts import run_with_timeout
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Model:
 
     def with_vector(self, request: SearchRequest) -> SearchRequest:
         """The request with its query embedded; a failing model is noted in it, not raised."""
-        if not request.asks_vectors:
+        if not request.uses_vector_index:
             return replace(request, vector=None)
         if request.vector is not None:
             return self._given(request, request.vector)
@@ -81,7 +81,7 @@ class Model:
     async def awith_vector(self, request: SearchRequest) -> SearchRequest:
         """`with_vector` through the model's own async method."""
         known = self._vectors.get(request.scope.agent_id, request.searched)
-        if not request.asks_vectors or request.vector is not None or known is not None:
+        if not request.uses_vector_index or request.vector is not None or known is not None:
             return await asyncio.to_thread(self.with_vector, request)
         try:
             model = await asyncio.to_thread(lambda: self.embedder)
@@ -107,7 +107,7 @@ class Model:
     def _embed(self, query: str) -> Vectors:
         model = self.embedder
         try:
-            return within(self._timeout, lambda: model.embed_query(query), "agentrag-embed")
+            return run_with_timeout(self._timeout, lambda: model.embed_query(query), "agentrag-embed")
         except TimeoutError:
             raise EmbeddingError(f"timeout after {self._timeout:g} s") from None
 
@@ -153,7 +153,7 @@ class Model:
             logger.warning("the model's background similarity could not be measured, 0 is assumed: %s", error)
             return Background()
         try:
-            self._store.catalog.promise(background=measured)
+            self._store.catalog.set_manifest(background=measured)
         except StoreError as error:  # a search needs no right to write: the next one measures again
             logger.info("the model's background similarity could not be kept: %s", error)
         return measured
@@ -171,12 +171,12 @@ class Model:
         model = resolve_embedder(spec)
         if promised is None:
             named = str(spec) if isinstance(spec, str | Path) else None if spec is not None else "local"
-            self._store.catalog.promise(
+            self._store.catalog.set_manifest(
                 embedding={"name": model.name, "fingerprint": model.fingerprint, "spec": named}
             )
         elif promised["fingerprint"] != model.fingerprint:
             with self._store.lock.held():
-                released = release_model(self._store.catalog)
+                released = clear_model(self._store.catalog)
             if released:
                 return self._resolve()
             raise StoreMismatchError(

@@ -14,15 +14,15 @@ import numpy as np
 
 from langchain_agentrag import filters
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.filters import Filter, conjoin, within
-from langchain_agentrag.llm import LanguageModel, check_model
+from langchain_agentrag.filters import Filter, conjoin, time_filter
+from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.scope import Scope, check_agent_id
-from langchain_agentrag.search.followup import Turn, read_history
+from langchain_agentrag.search.followup import HistoryTurn, read_history
 from langchain_agentrag.search.fusion import FusionName, check_fusion, check_weights
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 from langchain_agentrag.store.protocols import Vectors
-from langchain_agentrag.text.sentences import says_something
-from langchain_agentrag.times import EPOCH, check_moment, check_span
+from langchain_agentrag.text.sentences import has_content
+from langchain_agentrag.times import EPOCH, check_duration, check_time
 from langchain_agentrag.types import SearchMode
 
 DEFAULT_WEIGHTS = (0.5, 0.5)
@@ -30,10 +30,10 @@ DEFAULT_WEIGHTS = (0.5, 0.5)
 
 _REWRITING = 5.0  # seconds a question may wait for a model
 
-MOST_NEIGHBOURS = 50
+MAX_NEIGHBOURS = 50
 """Most chunks that are read on each side of a hit; to read more, read the document."""
 
-ALIKE = 0.8
+NEAR_DUPLICATE = 0.8
 """Share of shingles two passages have in common from which on they count as the same, unless another is given."""
 
 _FETCHED = (
@@ -97,7 +97,7 @@ class SearchRequest:
         query: The question as asked.
         scope: What the caller may see.
         k: Hits wanted, >= 1.
-        mode: Legs asked for.
+        mode: PartitionIndexes asked for.
         condition: Parsed filter, or None.
         weights: Share of (vector, keyword), adding up to 1; None lets the fusion rule choose.
         fusion: Fusion rule.
@@ -133,16 +133,16 @@ class SearchRequest:
     weights: tuple[float, float] | None
     fusion: FusionName
     pool: int
-    threshold: float = 0.0
-    cap: int | None = None
+    score_threshold: float = 0.0
+    max_per_document: int | None = None
     diversity: float = 0.0
     reranker: Reranker | None = None
     rerank_timeout: float | None = None
     collapse: float | None = None
     neighbours: int = 0
     explain: bool = False
-    restricted: str = ""
-    history: tuple[Turn, ...] = ()
+    filter_text: str = ""
+    history: tuple[HistoryTurn, ...] = ()
     rewriter: LanguageModel | None = None
     rewrite_timeout: float = _REWRITING
     completed: str = ""
@@ -161,28 +161,28 @@ class SearchRequest:
         return self.completed or self.query
 
     @property
-    def asks_vectors(self) -> bool:
+    def uses_vector_index(self) -> bool:
         """Whether the vector leg takes part."""
         return self.mode == "vector" or (
             self.mode == "hybrid" and (self.weights is None or self.weights[0] > 0)
         )
 
     @property
-    def asks_keywords(self) -> bool:
+    def uses_keyword_index(self) -> bool:
         """Whether the keyword leg takes part."""
         return self.mode == "keyword" or (
             self.mode == "hybrid" and (self.weights is None or self.weights[1] > 0)
         )
 
     @property
-    def adapts(self) -> bool:
+    def is_adaptive(self) -> bool:
         """Whether the default rule weighs the legs' evidence; otherwise scores are the legs' calibrated ones."""
         return self.mode == "hybrid" and self.fusion == "adaptive"
 
     @property
     def is_blank(self) -> bool:
         """Whether there is nothing to search for: no vector, and only space, control characters and punctuation."""
-        return self.vector is None and not says_something(self.query)
+        return self.vector is None and not has_content(self.query)
 
 
 def check_request(
@@ -217,7 +217,7 @@ def check_request(
             f"Unknown search mode {mode!r}: choose one of {', '.join(get_args(SearchMode))}."
         )
     wanted = check_count("k", k)
-    now = check_moment("now", given["now"]) if "now" in given else present or datetime.now(UTC)
+    now = check_time("now", given["now"]) if "now" in given else present or datetime.now(UTC)
     fusion = check_fusion(given.get("fusion", "adaptive"))
     picky = any(given.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
     pool = (
@@ -234,8 +234,8 @@ def check_request(
         weights=_weights(given.get("weights"), fusion),
         fusion=fusion,
         pool=max(pool, wanted),
-        threshold=_share("score_threshold", given.get("score_threshold", 0.0)),
-        cap=check_count("max_per_document", given["max_per_document"])
+        score_threshold=_share("score_threshold", given.get("score_threshold", 0.0)),
+        max_per_document=check_count("max_per_document", given["max_per_document"])
         if "max_per_document" in given
         else None,
         diversity=_share("diversity", given.get("diversity", 0.0)),
@@ -247,11 +247,11 @@ def check_request(
         history=read_history(given.get("history")),
         rewriter=_rewriter(given.get("rewriter")),
         rewrite_timeout=_seconds("rewrite_timeout", given.get("rewrite_timeout")) or _REWRITING,
-        restricted="; ".join(
+        filter_text="; ".join(
             f"{name} {given[name]}" for name in ("filter", "after", "before") if name in given
         ),
         vector=None if "vector" not in given else _vector(given["vector"]),
-        recency=check_span("recency", given["recency"]) if "recency" in given else None,
+        recency=check_duration("recency", given["recency"]) if "recency" in given else None,
         now=now,
         quarantined=given.get("quarantined", False) is True,
     )
@@ -264,10 +264,10 @@ def check_window(given: Mapping[str, Any] | SearchOptions, now: datetime) -> Fil
         InvalidQueryError: one of them is no time.
     """
     bounds = [
-        None if (bound := given.get(name)) is None else check_moment(name, bound, now)
+        None if (bound := given.get(name)) is None else check_time(name, bound, now)
         for name in ("after", "before")
     ]
-    return within(*bounds)
+    return time_filter(*bounds)
 
 
 def _weights(given: object, fusion: FusionName) -> tuple[float, float] | None:
@@ -321,7 +321,7 @@ def _seconds(name: str, number: object) -> float | None:
 
 def _rewriter(given: object) -> LanguageModel | None:
     try:
-        return check_model(given)
+        return check_llm(given)
     except UsageError as error:
         raise InvalidQueryError(f"rewriter: {error}") from error
 
@@ -329,7 +329,7 @@ def _rewriter(given: object) -> LanguageModel | None:
 def _resemblance(given: object) -> float | None:
     if given is None or given is False:
         return None
-    share = ALIKE if given is True else _share("collapse", given)
+    share = NEAR_DUPLICATE if given is True else _share("collapse", given)
     if not share:
         raise InvalidQueryError(
             "Cannot search with collapse=0: everything would be the same; give a share above 0."
@@ -338,9 +338,9 @@ def _resemblance(given: object) -> float | None:
 
 
 def _reach(given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= int(given) <= MOST_NEIGHBOURS:
+    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= int(given) <= MAX_NEIGHBOURS:
         raise InvalidQueryError(
-            f"Cannot search with neighbours={given!r}: it is a whole number of chunks from 0 to {MOST_NEIGHBOURS}."
+            f"Cannot search with neighbours={given!r}: it is a whole number of chunks from 0 to {MAX_NEIGHBOURS}."
         )
     return int(given)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Filter, match
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.store.partition_cache import filterable
+from langchain_agentrag.store.partition_cache import filter_view
 from langchain_agentrag.store.queries import (
     StoredDocument,
     chunk_spans,
@@ -88,7 +88,7 @@ def read_documents(
     return [
         document
         for document in ordered
-        if match(condition, filterable(document.agent_id, document.doc_id, document.metadata, "{}"))
+        if match(condition, filter_view(document.agent_id, document.doc_id, document.metadata, "{}"))
     ]
 
 

@@ -15,14 +15,14 @@ import numpy as np
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.explain import LateExplanation, Spans, note
 from langchain_agentrag.search.fusion import calibrate_cosine
-from langchain_agentrag.search.hits import Address, account, address, drop
-from langchain_agentrag.search.options import ALIKE, SearchRequest
+from langchain_agentrag.search.hits import Address, address, build_trace, dropped_hit
+from langchain_agentrag.search.options import NEAR_DUPLICATE, SearchRequest
 from langchain_agentrag.search.rerank import rerank
-from langchain_agentrag.store.partition_cache import normalised, unpack_vectors
+from langchain_agentrag.store.partition_cache import unit_vectors, unpack_vectors
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.queries import chunk_spans, document_text, find_document
 from langchain_agentrag.store.store import Store
-from langchain_agentrag.types import Dropped, Hit, Hits, Source
+from langchain_agentrag.types import Dropped, DuplicateSource, Hit, Hits
 
 if TYPE_CHECKING:
     import sqlite3
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def marginal_relevance(
+def maximal_marginal_relevance(
     scores: Sequence[float], vectors: Vectors, k: int, diversity: float, background: float = 0.0
 ) -> list[int]:
     """Positions of k candidates by maximal marginal relevance, in the order they were chosen.
@@ -50,7 +50,7 @@ def marginal_relevance(
     """
     if diversity == 0 or not len(scores):
         return list(range(min(k, len(scores))))
-    unit = normalised(vectors)
+    unit = unit_vectors(vectors)
     relevance = np.asarray(scores, dtype=np.float64)
     nearest = np.zeros(len(scores))
     open_places = np.ones(len(scores), dtype=np.bool_)
@@ -74,7 +74,7 @@ _DENIALS = re.compile(
 )
 
 
-def same_groups(texts: Sequence[str], least: float = ALIKE) -> list[list[int]]:
+def group_near_duplicates(texts: Sequence[str], least: float = NEAR_DUPLICATE) -> list[list[int]]:
     """Positions of texts in groups of near-duplicates; each group begins with its first, and so do the groups.
 
     Two texts are alike when the Jaccard resemblance of their sets of character shingles is at least `least`: Broder,
@@ -93,7 +93,7 @@ def same_groups(texts: Sequence[str], least: float = ALIKE) -> list[list[int]]:
         folded = unicodedata.normalize("NFKC", text).casefold()
         shingles, facts = _shingles(folded), _facts(folded)
         for group, (known, known_facts) in zip(groups, firsts, strict=True):
-            if facts == known_facts and resemblance(shingles, known) >= least:
+            if facts == known_facts and jaccard(shingles, known) >= least:
                 group.append(place)
                 break
         else:
@@ -102,7 +102,7 @@ def same_groups(texts: Sequence[str], least: float = ALIKE) -> list[list[int]]:
     return groups
 
 
-def resemblance(one: frozenset[str], other: frozenset[str]) -> float:
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     """Jaccard resemblance of two sets, in [0, 1]; two empty ones are the same."""
     if not one and not other:
         return 1.0
@@ -133,7 +133,7 @@ class _Block:
         self.taken: list[int] = []
 
 
-def with_neighbours(
+def expand_neighbours(
     store: Store, scope: Scope, hits: Sequence[Hit], k: int, reach: int, find: Callable[[str], Spans]
 ) -> list[Hit]:
     """The first k passages of the hits with `reach` chunks on each side, best first.
@@ -259,7 +259,7 @@ class Pool:
     considered: int = 0
 
 
-def choose(store: Store, request: SearchRequest, pool: Pool) -> Hits:
+def postprocess(store: Store, request: SearchRequest, pool: Pool) -> Hits:
     """The k hits of an answer."""
     hits, troubles, dropped = pool.hits, list(pool.troubles), list(pool.dropped)
     if request.collapse is not None:
@@ -269,10 +269,10 @@ def choose(store: Store, request: SearchRequest, pool: Pool) -> Hits:
     if request.diversity and hits:
         hits = _different(request, hits, pool, dropped)
     if request.neighbours and hits:
-        chosen = with_neighbours(store, request.scope, hits, request.k, request.neighbours, pool.find)
+        chosen = expand_neighbours(store, request.scope, hits, request.k, request.neighbours, pool.find)
     else:
         chosen = hits[: request.k]
-    trail = account(request, pool.considered, hits, chosen, dropped) if request.explain else None
+    trail = build_trace(request, pool.considered, hits, chosen, dropped) if request.explain else None
     return Hits(
         chosen,
         query=request.query,
@@ -285,12 +285,12 @@ def choose(store: Store, request: SearchRequest, pool: Pool) -> Hits:
 
 def _collapsed(hits: Sequence[Hit], least: float, dropped: list[Dropped]) -> list[Hit]:
     kept = []
-    for first, *others in same_groups([hit.text for hit in hits], least):
+    for first, *others in group_near_duplicates([hit.text for hit in hits], least):
         hit = hits[first]
         if others:
             hit = replace(hit, also_in=tuple(_source(hits[place]) for place in others))
             note(hit.explanation, f"stands for {len(others)} more of the same text")
-            dropped += [drop(hits[place], f"says the same as {hit.reference}") for place in others]
+            dropped += [dropped_hit(hits[place], f"says the same as {hit.reference}") for place in others]
         kept.append(hit)
     return kept
 
@@ -308,11 +308,11 @@ def _reranked(
     for rank, hit in enumerate(second.hits, 1):
         note(hit.explanation, f"reranked from #{before[address(hit)]} to #{rank}")
     kept = {address(hit) for hit in second.hits}
-    dropped += [drop(hit, "left out by the reranker") for hit in hits if address(hit) not in kept]
+    dropped += [dropped_hit(hit, "left out by the reranker") for hit in hits if address(hit) not in kept]
     # the threshold is one of the scores that are shown, and these are new
-    low = [hit for hit in second.hits if hit.score < request.threshold]
-    dropped += [drop(hit, f"below the threshold of {request.threshold:g}") for hit in low]
-    return [hit for hit in second.hits if hit.score >= request.threshold]
+    low = [hit for hit in second.hits if hit.score < request.score_threshold]
+    dropped += [dropped_hit(hit, f"below the threshold of {request.score_threshold:g}") for hit in low]
+    return [hit for hit in second.hits if hit.score >= request.score_threshold]
 
 
 def _different(request: SearchRequest, hits: list[Hit], pool: Pool, dropped: list[Dropped]) -> list[Hit]:
@@ -320,18 +320,20 @@ def _different(request: SearchRequest, hits: list[Hit], pool: Pool, dropped: lis
     # neighbours may make two hits one, so there must be some to follow
     wanted = len(hits) if request.neighbours else request.k
     scores = [hit.score for hit in hits]
-    places = marginal_relevance(scores, vectors, wanted, request.diversity, request.background)
+    places = maximal_marginal_relevance(scores, vectors, wanted, request.diversity, request.background)
     for rank, place in enumerate(places, 1):
         if rank != place + 1:
             note(hits[place].explanation, f"moved from #{place + 1} to #{rank} for diversity")
     taken = set(places)
     dropped += [
-        drop(hit, "too much like those before it, for diversity")
+        dropped_hit(hit, "too much like those before it, for diversity")
         for place, hit in enumerate(hits[: request.k])
         if place not in taken
     ]
     return [hits[place] for place in places]
 
 
-def _source(hit: Hit) -> Source:
-    return Source(hit.doc_id, hit.chunk_id, hit.agent_id, hit.start, hit.end, hit.metadata, hit.locator)
+def _source(hit: Hit) -> DuplicateSource:
+    return DuplicateSource(
+        hit.doc_id, hit.chunk_id, hit.agent_id, hit.start, hit.end, hit.metadata, hit.locator
+    )

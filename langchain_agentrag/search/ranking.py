@@ -15,12 +15,12 @@ from langchain_agentrag.search.fusion import (
     adaptive_weights,
     calibrate_bm25,
     calibrate_cosine,
+    combined_evidence,
     confidence,
     convex,
-    evidence,
     fuse,
-    recency_lift,
-    telling_words,
+    keyword_evidence,
+    recency_boost,
 )
 from langchain_agentrag.search.options import SearchRequest
 from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
@@ -28,14 +28,14 @@ from langchain_agentrag.store.queries import ScoringRow, document_speakers, docu
 from langchain_agentrag.text import FIELDS
 from langchain_agentrag.text.analyzer import LONGEST_USER_WORD, UserWords, comparable
 from langchain_agentrag.text.tokenizer import ENGLISH_STOP_WORDS, fold
-from langchain_agentrag.types import LegEvidence
+from langchain_agentrag.types import IndexEvidence
 
 if TYPE_CHECKING:
     import sqlite3
 
 _Row = TypeVar("_Row")
 
-OTHERS_SHARE = 0.7
+OTHER_SPEAKER_FACTOR = 0.7
 """What is left of the score of somebody else's words. `benchmarks/quality.py`: locomo gains .03, and of the answers
 that came first from another speaker than the one asked for, 1 in 20 was right."""
 
@@ -51,7 +51,7 @@ _HOMOGRAPHS = ENGLISH_STOP_WORDS | {"may"}  # function words that people are cal
 _SENTENCE_START = re.compile(r"(?:^|[.!?。！？])[^\w]*$")
 
 
-def named(query: str, speakers: Iterable[str]) -> set[str]:
+def named_speakers(query: str, speakers: Iterable[str]) -> set[str]:
     """Those of the speakers whom the query names, by the whole name or one word of it.
 
     A role ("user", "客服", "Dr.") is no name, nor is a single character or a number. A name written with a capital is
@@ -67,14 +67,14 @@ def named(query: str, speakers: Iterable[str]) -> set[str]:
     }
 
 
-def said_by_others(query: str, speakers: Mapping[int, str]) -> dict[int, str]:
+def other_speakers(query: str, speakers: Mapping[int, str]) -> dict[int, str]:
     """Row → who was asked for, of every row that is somebody else's words; empty when the query names nobody.
 
     Args:
         query: The question.
         speakers: Row → who speaks; a row that nobody says is no other's.
     """
-    asked = named(query, set(speakers.values()))
+    asked = named_speakers(query, set(speakers.values()))
     if not asked:
         return {}
     names = ", ".join(sorted(asked))
@@ -115,7 +115,7 @@ _OTHERS_LIKELY = 0.3  # of such hits that came first 1 in 20 was right, of the o
 
 
 @dataclass(slots=True)
-class Leg:
+class IndexScores:
     """Evidence of one leg.
 
     Attributes:
@@ -124,7 +124,7 @@ class Leg:
         ranking: The leg's own list, best first.
         evidence: What the row's raw score tells by itself, in [0, 1], whatever rule fuses the legs.
         coverage: Share of the query's information each row matched; of the keyword leg only.
-        named: Rarity of the rarest code of the question that each row holds; of the keyword leg only.
+        code_rarity: Rarity of the rarest code of the question that each row holds; of the keyword leg only.
     """
 
     raw: dict[int, float] = field(default_factory=dict)
@@ -132,24 +132,24 @@ class Leg:
     ranking: list[int] = field(default_factory=list)
     evidence: dict[int, float] = field(default_factory=dict)
     coverage: dict[int, float] = field(default_factory=dict)
-    named: dict[int, float] = field(default_factory=dict)
+    code_rarity: dict[int, float] = field(default_factory=dict)
 
-    def said_of(self, row: int, ranks: Mapping[int, int]) -> LegEvidence | None:
+    def said_of(self, row: int, ranks: Mapping[int, int]) -> IndexEvidence | None:
         """What the leg says of a row, if anything."""
         if row not in self.raw:
             return None
-        return LegEvidence(rank=ranks.get(row), raw=self.raw[row], score=self.score[row])
+        return IndexEvidence(rank=ranks.get(row), raw=self.raw[row], score=self.score[row])
 
 
-class Words(NamedTuple):
+class KeywordMatch(NamedTuple):
     """What a row holds of the question's words; see the fields of the same names of `Leg`."""
 
     raw: float
     coverage: float
-    named: float
+    code_rarity: float
 
 
-def read_words(scorer: Scorer, codes: Collection[str], rows: Iterable[ScoringRow]) -> dict[int, Words]:
+def match_rows(scorer: Scorer, codes: Collection[str], rows: Iterable[ScoringRow]) -> dict[int, KeywordMatch]:
     """What each of the rows holds of the question's words; rows without any are left out.
 
     Args:
@@ -165,19 +165,21 @@ def read_words(scorer: Scorer, codes: Collection[str], rows: Iterable[ScoringRow
         value, held = scorer.score_lines(lines, dict(zip(FIELDS, stored.lengths.split(" "), strict=True)))
         if value > 0:
             line = f" {lines['words']} "
-            named = next((rarity for rarity, code in rarities if code in line), 0.0) if rarities else 0.0
-            found[stored.row] = Words(value, scorer.coverage(held), named)
+            code_rarity = (
+                next((rarity for rarity, code in rarities if code in line), 0.0) if rarities else 0.0
+            )
+            found[stored.row] = KeywordMatch(value, scorer.coverage(held), code_rarity)
     return found
 
 
-def score_words(
+def score_keywords(
     request: SearchRequest,
     scorer: Scorer,
     word: float,
-    read: Mapping[int, Words],
+    read: Mapping[int, KeywordMatch],
     live: Mapping[int, ScoringRow],
     wanted: int,
-) -> Leg:
+) -> IndexScores:
     """The keyword leg's evidence.
 
     Args:
@@ -191,40 +193,42 @@ def score_words(
     raw = {row: found.raw for row, found in read.items()}
     unit = word * scorer.rarest
     told = {
-        row: telling_words(found.raw / unit, found.coverage, found.named) if unit else 0.0
+        row: keyword_evidence(found.raw / unit, found.coverage, found.code_rarity) if unit else 0.0
         for row, found in read.items()
     }
     score = told
-    if not request.adapts:
+    if not request.is_adaptive:
         score = {row: calibrate_bm25(value, scorer.maximum) for row, value in raw.items()}
     coverage = {row: found.coverage for row, found in read.items()}
-    named = {row: found.named for row, found in read.items() if found.named}
-    return Leg(raw, score, _ranked(raw, live, wanted), told, coverage, named)
+    code_rarity = {row: found.code_rarity for row, found in read.items() if found.code_rarity}
+    return IndexScores(raw, score, _ranked(raw, live, wanted), told, coverage, code_rarity)
 
 
-def score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted: int) -> Leg:
+def score_vectors(request: SearchRequest, live: Mapping[int, ScoringRow], wanted: int) -> IndexScores:
     """The vector leg's evidence."""
     if not live or request.vector is None:
-        return Leg()
+        return IndexScores()
     measured = cosines(unpack_vectors([row.vector for row in live.values()]), request.vector)
     raw = dict(zip(live, measured.tolist(), strict=True))
     near = {row: calibrate_cosine(value, request.lowest) for row, value in raw.items()}
     score = {row: calibrate_cosine(value, request.background) for row, value in raw.items()}
-    return Leg(raw, score, _ranked(raw, live, wanted), near)
+    return IndexScores(raw, score, _ranked(raw, live, wanted), near)
 
 
-def leg_weights(vector: Leg, keyword: Leg) -> Weights:
+def index_weights(vector: IndexScores, keyword: IndexScores) -> Weights:
     """Share of each leg, chosen for this query."""
     best = keyword.ranking[0] if keyword.ranking else None
     near = [vector.evidence[row] for row in vector.ranking]
     return adaptive_weights(
         near,
         None if best is None else (vector.evidence.get(best, 0.0), keyword.coverage[best]),
-        max(keyword.named.values(), default=0.0),
+        max(keyword.code_rarity.values(), default=0.0),
     )
 
 
-def fused_scores(request: SearchRequest, weights: Weights, vector: Leg, keyword: Leg) -> dict[int, float]:
+def fuse_scores(
+    request: SearchRequest, weights: Weights, vector: IndexScores, keyword: IndexScores
+) -> dict[int, float]:
     """What the legs come to together, by row."""
     if request.mode == "vector":
         return {row: vector.score[row] for row in vector.ranking}
@@ -240,8 +244,8 @@ def fused_scores(request: SearchRequest, weights: Weights, vector: Leg, keyword:
 
 def confidences(
     rows: Sequence[int],
-    vector: Leg,
-    keyword: Leg,
+    vector: IndexScores,
+    keyword: IndexScores,
     live: Mapping[int, ScoringRow],
     others: Collection[int] = (),
 ) -> dict[int, float]:
@@ -257,7 +261,9 @@ def confidences(
         live: The candidates.
         others: Those of the candidates that somebody else says than the one who was asked for.
     """
-    tells = {row: evidence(vector.evidence.get(row, 0.0), keyword.evidence.get(row, 0.0)) for row in live}
+    tells = {
+        row: combined_evidence(vector.evidence.get(row, 0.0), keyword.evidence.get(row, 0.0)) for row in live
+    }
     best: dict[int, float] = {}
     for row, stored in live.items():
         best[stored.document] = max(tells[row], best.get(stored.document, 0.0))
@@ -291,8 +297,8 @@ class Candidates:
     """
 
     live: Mapping[int, ScoringRow]
-    vector: Leg
-    keyword: Leg
+    vector: IndexScores
+    keyword: IndexScores
     scorer: Scorer | None
 
 
@@ -311,8 +317,8 @@ class Ranking:
 
     weights: Weights
     scores: Mapping[int, float]
-    lifts: Mapping[int, float]
-    others: Mapping[int, str]
+    recency_boosts: Mapping[int, float]
+    other_speakers: Mapping[int, str]
     order: list[int]
     best: list[int]
 
@@ -320,10 +326,10 @@ class Ranking:
 def rank(connection: sqlite3.Connection, request: SearchRequest, found: Candidates) -> Ranking:
     """Put the candidates in order; ties by cosine, then in document order."""
     live, near = found.live, found.vector.raw
-    weights = request.weights or leg_weights(found.vector, found.keyword)
-    scores = fused_scores(request, weights, found.vector, found.keyword)
+    weights = request.weights or index_weights(found.vector, found.keyword)
+    scores = fuse_scores(request, weights, found.vector, found.keyword)
     others = _said_by_others(connection, request, live)
-    scores |= {row: scores[row] * OTHERS_SHARE for row in others.keys() & scores.keys()}
+    scores |= {row: scores[row] * OTHER_SPEAKER_FACTOR for row in others.keys() & scores.keys()}
     lifts = _lifts(connection, request, live, scores)
     scores |= {row: min(1.0, scores[row] + lift) for row, lift in lifts.items()}
     order = sorted(
@@ -331,8 +337,8 @@ def rank(connection: sqlite3.Connection, request: SearchRequest, found: Candidat
         # what is no closer than unrelated text scores 0, yet of two such passages the nearer one comes first
         key=lambda row: (-scores[row], -near.get(row, -1.0), live[row].document, live[row].ordinal),
     )
-    good = ((row, live[row].document) for row in order if scores[row] >= request.threshold)
-    best = cap_per_group(good, request.cap)[: request.pool]
+    good = ((row, live[row].document) for row in order if scores[row] >= request.score_threshold)
+    best = cap_per_group(good, request.max_per_document)[: request.pool]
     return Ranking(weights, scores, lifts, others, order, best)
 
 
@@ -344,7 +350,7 @@ def _said_by_others(
         return {}
     speakers = document_speakers(connection, list(set(told.values())))
     rows = {row: speakers[document] for row, document in told.items() if document in speakers}
-    return said_by_others(request.searched, rows)
+    return other_speakers(request.searched, rows)
 
 
 def _lifts(
@@ -357,7 +363,7 @@ def _lifts(
         return {}
     times = document_times(connection, list({live[row].document for row in scores}))
     return {
-        row: recency_lift(score, request.now - times[live[row].document], request.recency)
+        row: recency_boost(score, request.now - times[live[row].document], request.recency)
         for row, score in scores.items()
         if live[row].document in times
     }

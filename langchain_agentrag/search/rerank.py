@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from langchain_agentrag.errors import InvalidQueryError, MissingExtraError, RetrievalError
-from langchain_agentrag.timeouts import within
+from langchain_agentrag.timeouts import run_with_timeout
 from langchain_agentrag.types import Hit
 
 Reranker: TypeAlias = Callable[[str, list[str]], Sequence[float]] | Any
@@ -95,7 +95,7 @@ def rerank(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float |
         return Reranked([])
     try:
         if hasattr(reranker, "compress_documents"):
-            return Reranked(within(timeout, lambda: _compressed(reranker, query, hits), _THREAD))
+            return Reranked(run_with_timeout(timeout, lambda: _compressed(reranker, query, hits), _THREAD))
         return _judged(reranker, query, hits, timeout)
     except TimeoutError as error:
         limit = f"did not answer within {timeout:g} s" if timeout is not None else f"gave up: {error}"
@@ -115,7 +115,7 @@ def _judged(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float 
         texts = [hit.text for hit in hits[start : start + size]]
         left = None if until is None else until - time.monotonic()
         try:
-            scored = within(left, partial(_scores, reranker, query, texts), _THREAD)
+            scored = run_with_timeout(left, partial(_scores, reranker, query, texts), _THREAD)
         except TimeoutError:
             if timeout is None:
                 raise

@@ -15,17 +15,24 @@ from langchain_agentrag.errors import RetrievalError, StoreError, StoreLockedErr
 from langchain_agentrag.filters import Filter, conjoin
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.bm25 import FieldStats, Scorer
-from langchain_agentrag.search.cache import Shown
+from langchain_agentrag.search.cache import RecentPassages
 from langchain_agentrag.search.explain import Spans
 from langchain_agentrag.search.followup import with_supplement
-from langchain_agentrag.search.hits import address, filtered_out, left_behind, shown_hits
+from langchain_agentrag.search.hits import address, build_hits, dropped_candidates, filtered_out
 from langchain_agentrag.search.options import SearchRequest
-from langchain_agentrag.search.postprocess import Pool, choose
-from langchain_agentrag.search.ranking import Candidates, Leg, rank, read_words, score_vectors, score_words
+from langchain_agentrag.search.postprocess import Pool, postprocess
+from langchain_agentrag.search.ranking import (
+    Candidates,
+    IndexScores,
+    match_rows,
+    rank,
+    score_keywords,
+    score_vectors,
+)
 from langchain_agentrag.store.catalog import PartitionRow
-from langchain_agentrag.store.partition_cache import normalised, read_vectors, top_rows
+from langchain_agentrag.store.partition_cache import read_vectors, top_rows, unit_vectors
 from langchain_agentrag.store.protocols import Rows, TermWeights, Vectors
-from langchain_agentrag.store.queries import Living, scoring_rows
+from langchain_agentrag.store.queries import VisiblePartition, scoring_rows
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.text import FIELDS, Analyzer
 from langchain_agentrag.types import Hits
@@ -98,13 +105,13 @@ _TIES = 4  # candidates may be this many times what is wanted when scores are to
 _VECTOR_ROUNDING = 1e-5  # between a leg's cosine in float32 and the exact one
 _KEYWORD_ROUNDING = 0.03  # between tantivy's score, with lengths in one byte, and the exact one
 
-Scored = tuple[int, float]
+ScoredRow = tuple[int, float]
 """A row and its leg's own, rounded score."""
 
 
 def keyword_scorer(
     store: Store,
-    partitions: Sequence[Living],
+    partitions: Sequence[VisiblePartition],
     query: Mapping[str, Mapping[str, float]],
     own: Mapping[str, Mapping[str, float]],
 ) -> Scorer:
@@ -118,8 +125,8 @@ def keyword_scorer(
     }
     totals: dict[str, dict[str, int]] = {field: dict.fromkeys(terms, 0) for field, terms in query.items()}
     for living in partitions:
-        for field, counts in store.keywords(living.partition).doc_freqs(query).items():
-            gone = living.gone.get(field, {})
+        for field, counts in store.keyword_index(living.partition).doc_freqs(query).items():
+            gone = living.excluded_doc_freqs.get(field, {})
             for term, count in counts.items():
                 totals[field][term] += count - gone.get(term, 0)
     return Scorer(query, stats, totals, own=own)
@@ -127,13 +134,13 @@ def keyword_scorer(
 
 def keyword_rows(
     store: Store,
-    partitions: Sequence[Living],
+    partitions: Sequence[VisiblePartition],
     scorer: Scorer,
     wanted: int,
     condition: Filter | None,
 ) -> list[int]:
     """Rows that share a term with the query, the best `wanted` of the scope at least."""
-    found: list[Scored] = []
+    found: list[ScoredRow] = []
     for living in partitions:
         kept = conjoin(living.condition, condition)
         found += _keyword_rows(store, living.partition, scorer.gains, wanted, kept)
@@ -146,8 +153,8 @@ def _keyword_rows(
     weighted: Mapping[str, Mapping[str, float]],
     wanted: int,
     condition: Filter | None,
-) -> list[Scored]:
-    leg, limit = store.keywords(partition), _TIES * wanted
+) -> list[ScoredRow]:
+    leg, limit = store.keyword_index(partition), _TIES * wanted
     if condition is None:
         return leg.candidates(weighted, limit)
     allowed = store.cache(partition).select(partition, condition)
@@ -161,10 +168,10 @@ def _keyword_rows(
 
 
 def vector_rows(
-    store: Store, partitions: Sequence[Living], vector: Vectors, wanted: int, asked: Filter | None
+    store: Store, partitions: Sequence[VisiblePartition], vector: Vectors, wanted: int, asked: Filter | None
 ) -> tuple[list[int], list[str]]:
     """Rows nearest to the query, the best `wanted` of the scope at least, and what went wrong on the way."""
-    found: list[Scored] = []
+    found: list[ScoredRow] = []
     troubles: list[str] = []
     for living in partitions:
         partition, condition = living.partition, conjoin(living.condition, asked)
@@ -204,12 +211,14 @@ def _approximate(
     fetch: int,
     allowed: Rows,
     condition: Filter | None,
-) -> list[Scored]:
+) -> list[ScoredRow]:
     """From the graph what it holds, and an exact scan of the rows after that."""
-    leg = store.vectors(partition)
-    last = store.horizon(partition, allowed)  # before the graph is asked: what it gets meanwhile is scanned
+    leg = store.vector_index(partition)
+    last = store.last_visible_row(
+        partition, allowed
+    )  # before the graph is asked: what it gets meanwhile is scanned
     graphed = allowed[: np.searchsorted(allowed, last, side="right")]
-    found: list[Scored] = []
+    found: list[ScoredRow] = []
     if len(graphed) < len(allowed):
         found = store.cache(partition).nearest(partition, vector, wanted, condition, after=last)
     while len(graphed):
@@ -222,14 +231,14 @@ def _approximate(
     return found
 
 
-def _scan(store: Store, rows: Rows, vector: Vectors, wanted: int) -> list[Scored]:
+def _scan(store: Store, rows: Rows, vector: Vectors, wanted: int) -> list[ScoredRow]:
     if not len(rows):
         return []
     found, vectors = read_vectors(store.catalog.connection(), rows)
-    return top_rows(found, normalised(vectors), vector, wanted)
+    return top_rows(found, unit_vectors(vectors), vector, wanted)
 
 
-def _best(found: Sequence[Scored], wanted: int, rounding: float) -> list[int]:
+def _best(found: Sequence[ScoredRow], wanted: int, rounding: float) -> list[int]:
     """The rows of the best scores, with those that rounding may have put behind the last one."""
     if len(found) <= wanted:
         return [row for row, _ in found]
@@ -239,7 +248,7 @@ def _best(found: Sequence[Scored], wanted: int, rounding: float) -> list[int]:
     return [row for place, (row, score) in enumerate(ordered) if place < _TIES * wanted and score >= edge]
 
 
-def _members(found: Sequence[Scored], allowed: Rows) -> list[Scored]:
+def _members(found: Sequence[ScoredRow], allowed: Rows) -> list[ScoredRow]:
     """Those of the rows that are in the ascending array."""
     if not found or not len(allowed):
         return []
@@ -251,7 +260,7 @@ def _members(found: Sequence[Scored], allowed: Rows) -> list[Scored]:
 _ATTEMPTS = 4  # a search is repeated when a write changed what it was looking at
 
 
-class _Worded(NamedTuple):
+class KeywordResult(NamedTuple):
     """What the keyword leg answered; no scorer where it was not asked, or failed."""
 
     scorer: Scorer | None
@@ -259,7 +268,7 @@ class _Worded(NamedTuple):
     troubles: Sequence[str] = ()
 
 
-class _Nearest(NamedTuple):
+class VectorResult(NamedTuple):
     """What the vector leg answered; None where it was not asked, or failed."""
 
     rows: list[int] | None
@@ -279,14 +288,14 @@ class Searcher:
 
     def __init__(self, store: Store, analyzer: Analyzer) -> None:
         self._store, self._analyzer = store, analyzer
-        self.shown = Shown()
+        self.recent_passages = RecentPassages()
 
-    def worth_asking(self, request: SearchRequest) -> bool:
+    def can_answer(self, request: SearchRequest) -> bool:
         """Whether the query says something and there is something to find."""
         self._store.check_open()
         return not request.is_blank and bool(self._partitions(request.scope))
 
-    def stamp(self, scope: Scope) -> Hashable:
+    def scope_version(self, scope: Scope) -> Hashable:
         """What a scope holds at this moment; another one after any commit that touches it or when something expires."""
         parts = self._partitions(scope)
         return tuple((part.partition.id, part.partition.generation, repr(part.condition)) for part in parts)
@@ -304,32 +313,34 @@ class Searcher:
             pool = self._attempt(request, partitions)
             if attempt == _ATTEMPTS - 1 or self._is_unchanged(request, partitions, version):
                 hits = self._answer(request, pool)
-                self.shown.note(request.scope.agent_id, (hit.text for hit in hits))
+                self.recent_passages.note(request.scope.agent_id, (hit.text for hit in hits))
                 return hits
         raise AssertionError  # the loop returns
 
-    def _partitions(self, scope: Scope, *, quarantined: bool = True) -> list[Living]:
-        found = (self._store.living(owner, quarantined=quarantined) for owner in scope.owners)
+    def _partitions(self, scope: Scope, *, quarantined: bool = True) -> list[VisiblePartition]:
+        found = (self._store.visible(owner, quarantined=quarantined) for owner in scope.owners)
         return [living for living in found if living is not None and living.partition.chunks]
 
-    def _is_unchanged(self, request: SearchRequest, partitions: Sequence[Living], version: int) -> bool:
+    def _is_unchanged(
+        self, request: SearchRequest, partitions: Sequence[VisiblePartition], version: int
+    ) -> bool:
         """Whether the partitions are still what they were; almost always nobody has written anything at all."""
         if version == self._store.catalog.version():
             return True
         now = self._partitions(request.scope, quarantined=request.quarantined)
         return _generations(partitions) == _generations(now)
 
-    def _attempt(self, request: SearchRequest, partitions: list[Living]) -> Pool:
+    def _attempt(self, request: SearchRequest, partitions: list[VisiblePartition]) -> Pool:
         available = sum(living.partition.chunks for living in partitions)
         wanted = candidates_wanted(request.pool, available)
         while True:
             pool = self._gather(request, partitions, wanted)
             # a cap per document may leave too few although there are more to find
-            if request.cap is None or len(pool.hits) >= request.pool or wanted >= available:
+            if request.max_per_document is None or len(pool.hits) >= request.pool or wanted >= available:
                 return pool
             wanted = min(wanted * _WIDER, available)
 
-    def _gather(self, request: SearchRequest, partitions: list[Living], wanted: int) -> Pool:
+    def _gather(self, request: SearchRequest, partitions: list[VisiblePartition], wanted: int) -> Pool:
         """One look at so many candidates of each leg: asked, scored, ranked, shown."""
         nearest = self._start_vectors(request, partitions, wanted)
         words = self._ask_keywords(request, partitions, wanted)
@@ -337,54 +348,60 @@ class Searcher:
             found, troubles = self._scored(connection, request, wanted, words, nearest)
             ranking = rank(connection, request, found)
             find = partial(self._spans, request)
-            hits = shown_hits(connection, request, found, ranking, find)
+            hits = build_hits(connection, request, found, ranking, find)
             vectors = {address(hit): found.live[row].vector for row, hit in hits.items()}
             pool = Pool(list(hits.values()), vectors, troubles, find)
             if request.explain:
                 pool.considered = len(found.live)
-                pool.dropped = left_behind(connection, request, ranking)
+                pool.dropped = dropped_candidates(connection, request, ranking)
         return pool
 
     # -- the legs -------------------------------------------------------------------------------------------------
 
     def _start_vectors(
-        self, request: SearchRequest, partitions: list[Living], wanted: int
-    ) -> Callable[[], _Nearest]:
+        self, request: SearchRequest, partitions: list[VisiblePartition], wanted: int
+    ) -> Callable[[], VectorResult]:
         """Ask the vector leg; where Chroma answers, beside the keyword leg, and what is returned waits for it."""
         ask = partial(self._ask_vectors, request, partitions, wanted)
-        if request.asks_keywords and any(living.partition.in_chroma for living in partitions):
-            return self._store.beside(ask).result
+        if request.uses_keyword_index and any(living.partition.in_chroma for living in partitions):
+            return self._store.submit_read(ask).result
         found = ask()  # an exact scan is done before a thread has started
         return lambda: found
 
-    def _ask_keywords(self, request: SearchRequest, partitions: list[Living], wanted: int) -> _Worded:
-        if not request.asks_keywords:
-            return _Worded(None)
+    def _ask_keywords(
+        self, request: SearchRequest, partitions: list[VisiblePartition], wanted: int
+    ) -> KeywordResult:
+        if not request.uses_keyword_index:
+            return KeywordResult(None)
         try:
             asked, own = self._asked(request)
             scorer = keyword_scorer(self._store, partitions, asked, own)
-            return _Worded(scorer, keyword_rows(self._store, partitions, scorer, wanted, request.condition))
+            return KeywordResult(
+                scorer, keyword_rows(self._store, partitions, scorer, wanted, request.condition)
+            )
         except (StoreError, OSError, ValueError) as error:
             logger.warning("the keyword leg failed: %s", error)
-            return _Worded(None, troubles=[f"keyword: {error}"])
+            return KeywordResult(None, troubles=[f"keyword: {error}"])
 
-    def _ask_vectors(self, request: SearchRequest, partitions: list[Living], wanted: int) -> _Nearest:
+    def _ask_vectors(
+        self, request: SearchRequest, partitions: list[VisiblePartition], wanted: int
+    ) -> VectorResult:
         if request.vector is None:
-            return _Nearest(None)
+            return VectorResult(None)
         try:
             rows, notes = vector_rows(self._store, partitions, request.vector, wanted, request.condition)
         except (StoreError, OSError, ValueError) as error:
             logger.warning("the vector leg failed: %s", error)
-            return _Nearest(None, [f"vector: {error}"])
-        return _Nearest(rows, [f"vector: {note}" for note in notes])
+            return VectorResult(None, [f"vector: {error}"])
+        return VectorResult(rows, [f"vector: {note}" for note in notes])
 
     def _scored(
         self,
         connection: sqlite3.Connection,
         request: SearchRequest,
         wanted: int,
-        words: _Worded,
-        nearest: Callable[[], _Nearest],
+        words: KeywordResult,
+        nearest: Callable[[], VectorResult],
     ) -> tuple[Candidates, list[str]]:
         """Exact scores of what either leg found, and what went wrong in them; the vector leg may still be looking.
 
@@ -394,7 +411,7 @@ class Searcher:
         scorer, rows, troubles = words
         live = {row.row: row for row in scoring_rows(connection, rows)}
         codes = self._analyzer.codes(request.searched)
-        read = read_words(scorer, codes, live.values()) if scorer is not None else {}
+        read = match_rows(scorer, codes, live.values()) if scorer is not None else {}
         near, said = nearest()
         troubles = [*request.troubles, *troubles, *said]
         if scorer is None and near is None:
@@ -404,11 +421,11 @@ class Searcher:
             )
         added = scoring_rows(connection, list(dict.fromkeys(row for row in near or () if row not in live)))
         live |= {row.row: row for row in added}
-        vector = Leg() if near is None else score_vectors(request, live, wanted)
-        keyword = Leg()
+        vector = IndexScores() if near is None else score_vectors(request, live, wanted)
+        keyword = IndexScores()
         if scorer is not None:
-            read |= read_words(scorer, codes, added)
-            keyword = score_words(request, scorer, self._analyzer.word_weight, read, live, wanted)
+            read |= match_rows(scorer, codes, added)
+            keyword = score_keywords(request, scorer, self._analyzer.word_weight, read, live, wanted)
         return Candidates(live, vector, keyword, scorer), troubles
 
     # -- the answer -----------------------------------------------------------------------------------------------
@@ -433,12 +450,12 @@ class Searcher:
         return self._analyzer.widen(own, text), own
 
     def _answer(self, request: SearchRequest, pool: Pool) -> Hits:
-        hits = choose(self._store, request, pool)
-        if hits.trail is not None and request.condition is not None:
+        hits = postprocess(self._store, request, pool)
+        if hits.trace is not None and request.condition is not None:
             without = self.search(replace(request, condition=None, explain=False))
-            hits.trail = filtered_out(hits.trail, hits, without)
+            hits.trace = filtered_out(hits.trace, hits, without)
         return hits
 
 
-def _generations(partitions: Sequence[Living]) -> list[tuple[int, int]]:
+def _generations(partitions: Sequence[VisiblePartition]) -> list[tuple[int, int]]:
     return [(living.partition.id, living.partition.generation) for living in partitions]

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.store.catalog import Catalog, PartitionRow
-from langchain_agentrag.store.failpoints import reach
-from langchain_agentrag.store.indexes import Legs, vectors_after
+from langchain_agentrag.store.failpoints import failpoint
+from langchain_agentrag.store.indexes import PartitionIndexes, vectors_after
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.partition_cache import unpack_vectors
 
@@ -34,7 +34,7 @@ _PAUSE, _ELSEWHERE = (
 )  # seconds between two slices: for others to get the lock; while another process does it
 
 
-class Handover:
+class BackgroundIndexer:
     """Brings a store's vectors into Chroma.
 
     Args:
@@ -49,21 +49,21 @@ class Handover:
     def __init__(
         self,
         catalog: Catalog,
-        legs: Legs,
+        legs: PartitionIndexes,
         lock: WriteLock,
         recover: Callable[[], None],
         *,
         exact_limit: int,
         always: bool,
     ) -> None:
-        self._catalog, self._legs, self._lock, self._recover = catalog, legs, lock, recover
+        self._catalog, self._indexes, self._lock, self._recover = catalog, legs, lock, recover
         self._always, self._limit = always, exact_limit
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-graph")
         self._guard, self._stopping = threading.Lock(), threading.Event()
         self._at_work, self._asked, self._due = False, 0, 0.0
         self._marks: dict[int, int] = {}
 
-    def waiting(self, partition: PartitionRow) -> int:
+    def unindexed(self, partition: PartitionRow) -> int:
         """Chunks that are found by an exact scan until they are handed over."""
         if not self._belongs(partition):
             return 0
@@ -83,7 +83,7 @@ class Handover:
             while not self._stopping.is_set():
                 with self._lock.held():
                     partition = self._ready(owner)
-                    if partition is None or (left := self.waiting(partition)) <= most:
+                    if partition is None or (left := self.unindexed(partition)) <= most:
                         break
                     self._hand_over(partition, _SLICE)
                     done += min(left, _SLICE)
@@ -119,8 +119,8 @@ class Handover:
         partition = self._catalog.partition(owner)
         if partition is None or not self._belongs(partition) or partition.in_chroma:
             return partition
-        reach("promotion-started")
-        return self._legs.rebuild_vectors(partition)
+        failpoint("promotion-started")
+        return self._indexes.rebuild_vector_index(partition)
 
     def _hand_over(self, partition: PartitionRow, size: int) -> None:
         page = vectors_after(self._catalog, partition.id, partition.indexed, size)
@@ -128,27 +128,27 @@ class Handover:
             raise StoreError("There are chunks without a vector in the catalog: run verify().")
         rows = [row for row, _ in page]
         entry = self._catalog.announce(partition.id, "handing", None, range(rows[0], rows[-1] + 1))
-        reach("handover-announced")
+        failpoint("handover-announced")
         try:
-            leg = self._legs.raw_vectors(partition)
+            leg = self._indexes.open_vector_index(partition)
             leg.add(rows, unpack_vectors([packed for _, packed in page]))
             if not partition.indexed:
-                self._legs.chroma.scrub()  # a first index is stored with whatever was in memory
+                self._indexes.chroma.zero_unused()  # a first index is stored with whatever was in memory
         except BaseException:
             self._recover()
             raise
-        reach("handover-written")
+        failpoint("handover-written")
         with self._catalog.transaction() as connection:
             connection.execute("UPDATE partitions SET indexed = ? WHERE id = ?", (rows[-1], partition.id))
             connection.execute("DELETE FROM journal WHERE id = ?", (entry,))
-        reach("handed-over")
-        self._legs.chroma.see(partition.collection or "", rows[-1])
+        failpoint("handed-over")
+        self._indexes.chroma.mark_written(partition.collection or "", rows[-1])
         self._marks[partition.id] = rows[-1]
 
     # -- the background -------------------------------------------------------------------------------------------
 
     def _begin(self, partitions: Iterable[PartitionRow]) -> None:
-        if not any(map(self.waiting, partitions)):
+        if not any(map(self.unindexed, partitions)):
             return
         with self._guard:
             self._asked += 1
@@ -187,17 +187,17 @@ class Handover:
         early = self._due - time.monotonic()
         if early > 0:
             return early
-        found = next((each for each in self._catalog.partitions() if self.waiting(each)), None)
+        found = next((each for each in self._catalog.partitions() if self.unindexed(each)), None)
         if found is None:
             return None
         known = self._marks.setdefault(found.id, found.indexed)
         if found.indexed != known:  # two that take turns would each have to load the graph again every time
             self._marks[found.id] = found.indexed
             return _ELSEWHERE
-        self._legs.chroma.load()
+        self._indexes.chroma.load()
         with self._lock.held(patience=_PATIENCE):
             self._recover()
             partition = self._ready(found.owner)
-            if partition is not None and self.waiting(partition):
+            if partition is not None and self.unindexed(partition):
                 self._hand_over(partition, _SMALL)
         return _PAUSE

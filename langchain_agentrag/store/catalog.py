@@ -221,12 +221,12 @@ class Catalog:
             for key, value in self.connection().execute("SELECT key, value FROM manifest")
         }
 
-    def promised(self, key: str) -> Any:  # noqa: ANN401  (a JSON value)
+    def manifest_value(self, key: str) -> Any:  # noqa: ANN401  (a JSON value)
         """One value of the manifest, or None."""
         found = self.connection().execute("SELECT value FROM manifest WHERE key = ?", (key,)).fetchone()
         return None if found is None else json.loads(found[0])
 
-    def promise(self, **values: object) -> None:
+    def set_manifest(self, **values: object) -> None:
         """Write manifest values."""
         with self.transaction() as connection:
             connection.executemany(

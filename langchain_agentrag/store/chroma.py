@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.errors import StoreError, translated
+from langchain_agentrag.errors import StoreError, native_errors
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.vacuum import vacuumed
@@ -49,7 +49,7 @@ def sweep(folder: Path) -> None:
         for entry in folder.iterdir():
             if entry.is_dir() and entry.name not in known:
                 shutil.rmtree(entry)
-        scrub(folder)
+        zero_unused(folder)
     except (sqlite3.Error, OSError) as error:
         raise StoreError(
             f"What a dropped collection left in {folder} could not be deleted: {error}. "
@@ -57,7 +57,7 @@ def sweep(folder: Path) -> None:
         ) from error
 
 
-def scrub(folder: Path) -> None:
+def zero_unused(folder: Path) -> None:
     """Zero what HNSW files hold beyond their elements.
 
     A new index is stored with room for 100 elements, and that room is whatever was in the process's memory: texts that
@@ -170,7 +170,7 @@ _handles = itertools.count()
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenCollection:
     """A collection in use.
 
     Attributes:
@@ -180,7 +180,7 @@ class Opened:
     """
 
     collection: Collection
-    horizon: int
+    last_visible_row: int
 
 
 @dataclass(slots=True, eq=False)
@@ -201,7 +201,7 @@ class Session:
     file: tuple[int, int] | None
     token: int
     fresh_for: int
-    collections: dict[str, Opened] = field(default_factory=dict)
+    collections: dict[str, OpenCollection] = field(default_factory=dict)
     users: int = 0
     retired: bool = False
 
@@ -233,7 +233,7 @@ class ChromaFolder:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """A client that has seen every write so far; the caller holds the write lock."""
-        self.freshen()
+        self.refresh()
         session = self._current() or self._open()
         # a new one every time: a client that was opened after an earlier write of this one must notice this write
         session.token = secrets.randbits(53) | 1
@@ -245,7 +245,7 @@ class ChromaFolder:
             self.close()  # after an error such as a full disk, the next call to the same client may never return
             raise
 
-    def freshen(self) -> None:
+    def refresh(self) -> None:
         """Let go of a client that cannot see what others have written since; the caller holds the write lock."""
         session = self._current()
         if session is not None and self._catalog.counter("chroma") not in {session.token, session.fresh_for}:
@@ -271,14 +271,14 @@ class ChromaFolder:
         """Delete a collection; absent ones are ignored. The caller holds the write lock."""
         from chromadb.errors import NotFoundError
 
-        with translated("Chroma", f"drop the collection {name}"), self.writing() as session:
+        with native_errors("Chroma", f"drop the collection {name}"), self.writing() as session:
             session.collections.pop(name, None)
             with suppress(NotFoundError, ValueError):
                 session.client.delete_collection(name)
 
     def names(self) -> set[str]:
         """Names of all collections; the caller holds the write lock."""
-        with translated("Chroma", "list collections"):
+        with native_errors("Chroma", "list collections"):
             session = self._current() or self._open()
             with self._used(session):
                 return {found.name for found in session.client.list_collections(limit=1_000_000)}
@@ -288,29 +288,29 @@ class ChromaFolder:
         opened = session.collections.get(name)
         if opened is None:
             horizon = self._catalog.indexed(name)
-            opened = Opened(session.client.get_collection(name, embedding_function=None), horizon)
+            opened = OpenCollection(session.client.get_collection(name, embedding_function=None), horizon)
             opened.collection.count()  # lets Chroma bring the collection up to date while nobody writes
-            self.scrub()  # which makes it store a small index anew
+            self.zero_unused()  # which makes it store a small index anew
             session.collections[name] = opened
         return opened.collection
 
-    def knows(self, name: str) -> bool:
+    def has_opened(self, name: str) -> bool:
         """Whether the open client has used the collection."""
         session = self._current()
         return session is not None and name in session.collections
 
-    def see(self, name: str, last: int) -> None:
+    def mark_written(self, name: str, last: int) -> None:
         """Note that this client has written everything the collection holds up to a row."""
         with self._guard:
             opened = None if self._session is None else self._session.collections.get(name)
             if opened is not None:
-                opened.horizon = max(opened.horizon, last)
+                opened.last_visible_row = max(opened.last_visible_row, last)
 
-    def horizon(self, name: str) -> int | None:
+    def last_visible_row(self, name: str) -> int | None:
         """Last row that the open client can see for certain; None when it has not used the collection yet."""
         session = self._current()
         opened = None if session is None else session.collections.get(name)
-        return None if opened is None else opened.horizon
+        return None if opened is None else opened.last_visible_row
 
     def close(self) -> None:
         """Let go of the client; calls that are under way finish first. The next use opens one that sees everything."""
@@ -350,13 +350,13 @@ class ChromaFolder:
         self.close()
         sweep(self._folder)
 
-    def scrub(self) -> None:
+    def zero_unused(self) -> None:
         """Take what Chroma copied from memory out of its files; the caller holds the write lock.
 
         Raises:
             StoreError: a file cannot be written.
         """
-        scrub(self._folder)
+        zero_unused(self._folder)
 
     def damaged(self, names: Iterable[str], *, after_kill: bool = False) -> set[str]:
         """Those of the collections whose files show that they are lost; the caller holds the write lock.
@@ -390,7 +390,7 @@ class ChromaFolder:
         # Chroma shares one engine per path string within a process, stale caches included. A spelling of the path
         # that nobody else uses gives this handle an engine of its own, which reopening really replaces.
         private_path = f"{self._folder}{'/.' * (next(_handles) % 200 + 1)}"
-        with translated("Chroma", f"open {self._folder}"):
+        with native_errors("Chroma", f"open {self._folder}"):
             self._folder.mkdir(parents=True, exist_ok=True)
             fresh_for = self._catalog.counter("chroma")
             client = chromadb.PersistentClient(private_path, settings=Settings(anonymized_telemetry=False))

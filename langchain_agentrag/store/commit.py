@@ -16,10 +16,10 @@ from langchain_agentrag import metadata as codec
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.schema import QUARANTINED
 from langchain_agentrag.text import FIELDS, Terms
-from langchain_agentrag.times import EPOCH, document_expiry, microseconds
+from langchain_agentrag.times import EPOCH, document_expiry, to_microseconds
 from langchain_agentrag.types import Chunk, SourceDocument
 
-CACHE_LIMIT = 20_000
+EMBEDDING_CACHE_LIMIT = 20_000
 """Vectors of dead chunks kept per partition, so that text that comes back is not embedded again."""
 
 
@@ -73,7 +73,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Tally:
+class PartitionDelta:
     """How one partition changed: documents and chunks more (or fewer), field lengths more, rows that died."""
 
     documents: int = 0
@@ -88,14 +88,14 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Outcome:
+class CommitResult:
     """What a committed batch did: documents added, updated and deleted, chunks written, and each partition's change."""
 
     added: int = 0
     updated: int = 0
     deleted: int = 0
     chunks: int = 0
-    tallies: dict[int, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    deltas: dict[int, PartitionDelta] = field(default_factory=lambda: defaultdict(PartitionDelta))
 
 
 def embedding_text(chunk: Chunk) -> str:
@@ -149,7 +149,7 @@ def commit(
     batch: Batch,
     partitions: Mapping[str | None, int],
     rows: Mapping[int, range],
-) -> Outcome:
+) -> CommitResult:
     """Make a batch true: new rows live, replaced and removed ones dead. Runs inside a transaction.
 
     Args:
@@ -158,11 +158,11 @@ def commit(
         partitions: Owner → partition id, for every owner in the batch.
         rows: Partition id → row ids reserved for it, consumed in order.
     """
-    outcome = Outcome()
+    outcome = CommitResult()
     free = {partition: iter(reserved) for partition, reserved in rows.items()}
     for put in batch.puts:
         partition = partitions[put.document.agent_id]
-        tally = outcome.tallies[partition]
+        tally = outcome.deltas[partition]
         document, existed = _replace_document(connection, put, partition, tally, batch)
         _insert_chunks(connection, put, partition, document, free[partition])
         _note_expiry(connection, put, partition, document)
@@ -178,16 +178,14 @@ def commit(
         found = _find(connection, partition, doc_id)
         expired = found is not None and _has_expired(connection, found, batch.now)
         if found is not None and (expired or not batch.sweep):
-            _remove_document(
-                connection, partition, found, outcome.tallies[partition], keep=batch.keep_vectors
-            )
+            _remove_document(connection, partition, found, outcome.deltas[partition], keep=batch.keep_vectors)
             outcome.deleted += expired is batch.sweep
     connection.executemany(
         "INSERT OR REPLACE INTO items VALUES (?, ?, ?)",
         [(source, item, version) for (source, item), version in batch.versions.items()],
     )
     connection.executemany("DELETE FROM items WHERE source = ? AND item = ?", batch.gone)
-    for partition, tally in outcome.tallies.items():
+    for partition, tally in outcome.deltas.items():
         _count(connection, partition, tally)
     return outcome
 
@@ -201,7 +199,7 @@ def _find(connection: sqlite3.Connection, partition: int, doc_id: str) -> int | 
 
 def _has_expired(connection: sqlite3.Connection, document: int, now: datetime) -> bool:
     query = "SELECT 1 FROM expiry WHERE document = ? AND at <= ?"
-    return connection.execute(query, (document, microseconds(now))).fetchone() is not None
+    return connection.execute(query, (document, to_microseconds(now))).fetchone() is not None
 
 
 def _note_expiry(
@@ -210,7 +208,9 @@ def _note_expiry(
     connection.execute("DELETE FROM expiry WHERE document = ?", (document,))
     expiry = document_expiry(put.document.metadata)
     if expiry is not None:
-        connection.execute("INSERT INTO expiry VALUES (?, ?, ?)", (document, partition, microseconds(expiry)))
+        connection.execute(
+            "INSERT INTO expiry VALUES (?, ?, ?)", (document, partition, to_microseconds(expiry))
+        )
 
 
 def _note_quarantine(
@@ -222,7 +222,7 @@ def _note_quarantine(
 
 
 def _replace_document(
-    connection: sqlite3.Connection, put: PreparedDocument, partition: int, tally: Tally, batch: Batch
+    connection: sqlite3.Connection, put: PreparedDocument, partition: int, tally: PartitionDelta, batch: Batch
 ) -> tuple[int, bool]:
     document, chunks = put.document, put.chunks
     whole = len(chunks) == 1 and chunks[0].chunk.text == document.text
@@ -285,7 +285,7 @@ def _insert_chunks(
 
 
 def _remove_document(
-    connection: sqlite3.Connection, partition: int, document: int, tally: Tally, *, keep: bool
+    connection: sqlite3.Connection, partition: int, document: int, tally: PartitionDelta, *, keep: bool
 ) -> None:
     # a source that still holds the document shall bring it back: forget what version of the item was read
     connection.execute(
@@ -300,7 +300,7 @@ def _remove_document(
 
 
 def _kill_chunks(
-    connection: sqlite3.Connection, partition: int, document: int, tally: Tally, *, keep: bool
+    connection: sqlite3.Connection, partition: int, document: int, tally: PartitionDelta, *, keep: bool
 ) -> None:
     dead = connection.execute("SELECT row, lengths FROM chunks WHERE document = ?", (document,)).fetchall()
     if keep:
@@ -319,7 +319,7 @@ def _kill_chunks(
         tally.count(unpack_lengths(lengths).values(), -1)
 
 
-def _count(connection: sqlite3.Connection, partition: int, tally: Tally) -> None:
+def _count(connection: sqlite3.Connection, partition: int, tally: PartitionDelta) -> None:
     packed = connection.execute("SELECT tokens FROM partitions WHERE id = ?", (partition,)).fetchone()[0]
     before = json.loads(packed) or [0] * len(FIELDS)
     connection.execute(
@@ -337,5 +337,5 @@ def _count(connection: sqlite3.Connection, partition: int, tally: Tally) -> None
         connection.execute(
             "DELETE FROM embedding_cache WHERE partition = ? AND rowid <= "
             "(SELECT rowid FROM embedding_cache WHERE partition = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
-            (partition, partition, CACHE_LIMIT),
+            (partition, partition, EMBEDDING_CACHE_LIMIT),
         )

@@ -1,6 +1,6 @@
 """Named points of the write protocol where a test may kill the process; nothing at all otherwise.
 
-`AGENTRAG_FAULT=name` or `name:n` kills the process the n-th time it reaches the point of that name.
+`AGENTRAG_FAILPOINT=name` or `name:n` kills the process the n-th time it reaches the point of that name.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
-POINTS = (
+FAILPOINTS = (
     "journal-written",
     "keyword-written",
     "vectors-written",
@@ -32,12 +32,12 @@ POINTS = (
 )
 """Every point, in the order a write reaches them."""
 
-_wanted, _, _times = os.environ.get("AGENTRAG_FAULT", "").partition(":")
+_wanted, _, _times = os.environ.get("AGENTRAG_FAILPOINT", "").partition(":")
 _left = int(_times or 1)
 
 if _wanted:
 
-    def reach(point: str) -> None:
+    def failpoint(point: str) -> None:
         """Die here when this is the point asked for."""
         global _left  # noqa: PLW0603  (a counter of a process that is about to be killed)
         if point == _wanted:
@@ -47,5 +47,5 @@ if _wanted:
 
 else:
 
-    def reach(point: str) -> None:
+    def failpoint(point: str) -> None:
         """Nothing: no fault was asked for when the process started."""

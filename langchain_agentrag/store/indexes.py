@@ -19,12 +19,12 @@ from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, batched
 from langchain_agentrag.store.chroma import READER_PATIENCE, ChromaFolder
 from langchain_agentrag.store.commit import pack_lengths, pack_terms, unpack_terms
-from langchain_agentrag.store.failpoints import reach
-from langchain_agentrag.store.keyword_index import TantivyKeywords
+from langchain_agentrag.store.failpoints import failpoint
+from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.partition_cache import PartitionCache, unpack_vectors
-from langchain_agentrag.store.protocols import KeywordLeg, Rows, VectorLeg
-from langchain_agentrag.store.vector_index import ChromaVectors
+from langchain_agentrag.store.protocols import KeywordIndex, Rows, VectorIndex
+from langchain_agentrag.store.vector_index import ChromaVectorIndex
 from langchain_agentrag.text import FIELDS, Analyzer, Terms
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _PAGE = 2_000
 
 
-def fill_keywords(catalog: Catalog, partition: int, leg: KeywordLeg) -> None:
+def fill_keyword_index(catalog: Catalog, partition: int, leg: KeywordIndex) -> None:
     """Add every live row of a partition to an empty keyword leg."""
     last = -1
     while (
@@ -61,7 +61,7 @@ def terms_of(catalog: Catalog, rows: Sequence[int]) -> list[tuple[int, Terms]]:
     return found
 
 
-def fill_vectors(catalog: Catalog, partition: int, leg: VectorLeg, until: int) -> None:
+def fill_vector_index(catalog: Catalog, partition: int, leg: VectorIndex, until: int) -> None:
     """Add the live rows of a partition up to one of them to an empty vector leg."""
     last = -1
     while page := vectors_after(catalog, partition, last, _PAGE, until):
@@ -114,7 +114,7 @@ _NAME = re.compile(r"(shared|agent)-[0-9a-f]{32}")
 _Handle = TypeVar("_Handle")
 
 
-class Legs:
+class PartitionIndexes:
     """Open handles on both legs. Thread-safe.
 
     The write lock is always taken before `_guard`, never while it is held.
@@ -129,7 +129,7 @@ class Legs:
         self._folder, self._catalog, self._lock = folder, catalog, lock
         self.chroma = ChromaFolder(folder / "chroma", catalog, lock)
         self._guard = threading.RLock()
-        self._keywords: OrderedDict[int, tuple[str, int, TantivyKeywords]] = OrderedDict()
+        self._keywords: OrderedDict[int, tuple[str, int, TantivyKeywordIndex]] = OrderedDict()
         self._caches: OrderedDict[int, PartitionCache] = OrderedDict()
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Legs:
         for partition in self._catalog.partitions():
             if partition.chunks and not (self.keyword_folder(partition.name) / "meta.json").exists():
                 logger.warning("rebuilding the keyword index %s from the catalog", partition.name)
-                self.rebuild_keywords(partition)
+                self.rebuild_keyword_index(partition)
         held = {
             found.collection: found for found in self._catalog.partitions() if found.collection is not None
         }
@@ -158,7 +158,7 @@ class Legs:
             return
         for name in sorted(damaged):
             logger.warning("rebuilding the collection %s from the catalog: its files are torn or gone", name)
-            self.rebuild_vectors(self._catalog.partition(held[name].owner) or held[name])
+            self.rebuild_vector_index(self._catalog.partition(held[name].owner) or held[name])
 
     def forget(self, partition: PartitionRow) -> None:
         """Let go of the handles on a partition that is dropped."""
@@ -168,7 +168,7 @@ class Legs:
 
     # -- handles --------------------------------------------------------------------------------------------------
 
-    def keywords(self, partition: PartitionRow) -> TantivyKeywords:
+    def keyword_index(self, partition: PartitionRow) -> TantivyKeywordIndex:
         """The keyword leg of a partition, as new as `partition`; built anew when it is damaged."""
         with self._guard:
             name, generation, leg = self._keywords.get(partition.id, ("", -1, None))
@@ -177,39 +177,39 @@ class Legs:
                     _remember(self._keywords, partition.id, (name, partition.generation, leg))
                     return leg
                 self._keywords.pop(partition.id, None)
-        return self._open_keywords(partition)
+        return self._open_keyword_index(partition)
 
-    def vectors(self, partition: PartitionRow) -> ChromaVectors:
+    def vector_index(self, partition: PartitionRow) -> ChromaVectorIndex:
         """The Chroma collection of a partition; built anew when it turns out damaged at its first use.
 
         Raises:
             StoreLockedError: that would take the write lock, and a writer has it.
             StoreError: Chroma does not hold the partition.
         """
-        if partition.collection is not None and self.chroma.knows(partition.collection):
-            return self.raw_vectors(partition)
+        if partition.collection is not None and self.chroma.has_opened(partition.collection):
+            return self.open_vector_index(partition)
         with self._lock.held(patience=READER_PATIENCE):
             current = self._catalog.partition(partition.owner)
             if current is None or current.collection is None:
                 raise StoreError("Chroma does not hold this partition any more: search again.")
-            if not self._sound_vectors(current):
+            if not self._sound_vector_index(current):
                 logger.warning("rebuilding the collection %s from the catalog", current.collection)
-                current = self.rebuild_vectors(current)
-            return self.raw_vectors(current)
+                current = self.rebuild_vector_index(current)
+            return self.open_vector_index(current)
 
-    def raw_keywords(self, partition: PartitionRow) -> TantivyKeywords:
+    def open_keyword_index(self, partition: PartitionRow) -> TantivyKeywordIndex:
         """The keyword index as it is on disk, healed by nobody.
 
         Raises:
             StoreError: it cannot be opened.
         """
-        return TantivyKeywords(self.keyword_folder(partition.name), create=False)
+        return TantivyKeywordIndex(self.keyword_folder(partition.name), create=False)
 
-    def raw_vectors(self, partition: PartitionRow) -> ChromaVectors:
+    def open_vector_index(self, partition: PartitionRow) -> ChromaVectorIndex:
         """The collection as it is, healed by nobody."""
         if partition.collection is None:
             raise StoreError("Chroma does not hold this partition.")
-        return ChromaVectors(self.chroma, partition.collection, partition.owner)
+        return ChromaVectorIndex(self.chroma, partition.collection, partition.owner)
 
     def cache(self, partition: PartitionRow) -> PartitionCache:
         """What is kept in memory of a partition."""
@@ -218,7 +218,7 @@ class Legs:
             _remember(self._caches, partition.id, cache)
             return cache
 
-    def horizon(self, partition: PartitionRow, rows: Rows) -> int:
+    def last_visible_row(self, partition: PartitionRow, rows: Rows) -> int:
         """Last row that Chroma can be asked for; those after it wait, or were handed over by another process.
 
         Chroma's client is opened anew when it does not see many of the rows that were handed over.
@@ -227,11 +227,11 @@ class Legs:
             partition: The partition as the search sees it.
             rows: Its live rows, ascending.
         """
-        seen = self.chroma.horizon(partition.collection or "")
+        seen = self.chroma.last_visible_row(partition.collection or "")
         if seen is not None and _between(rows, seen, partition.indexed) > _UNSEEN_LIMIT:
             self.chroma.close()
-            self.vectors(partition)
-            seen = self.chroma.horizon(partition.collection or "")
+            self.vector_index(partition)
+            seen = self.chroma.last_visible_row(partition.collection or "")
         return partition.indexed if seen is None else seen
 
     def keyword_folder(self, name: str) -> Path:
@@ -240,32 +240,32 @@ class Legs:
 
     # -- building; the caller holds the write lock ----------------------------------------------------------------
 
-    def rebuild_keywords(self, partition: PartitionRow) -> PartitionRow:
+    def rebuild_keyword_index(self, partition: PartitionRow) -> PartitionRow:
         """Make a partition's keyword leg anew from the catalog; the partition with its new name."""
         name = fresh_name(partition.owner)
         entry = self._catalog.announce(partition.id, "dropping", {"keyword": name})
-        leg = TantivyKeywords(self.keyword_folder(name))
-        fill_keywords(self._catalog, partition.id, leg)
-        reach("rebuild-filled")
+        leg = TantivyKeywordIndex(self.keyword_folder(name))
+        fill_keyword_index(self._catalog, partition.id, leg)
+        failpoint("rebuild-filled")
         current = self._swap(partition, entry, "name", name, {"keyword": partition.name})
         with self._guard:
             _remember(self._keywords, partition.id, (name, current.generation, leg))
         self._finish(entry, {"keyword": partition.name})
         return current
 
-    def rebuild_vectors(self, partition: PartitionRow) -> PartitionRow:
+    def rebuild_vector_index(self, partition: PartitionRow) -> PartitionRow:
         """Make a partition's collection anew, or its first one; the partition with its new collection.
 
         It gets the rows that were handed over to the old one; a first one gets none.
         When Chroma's folder is unreadable as a whole, everything in it is built anew.
         """
         try:
-            return self._build_vectors(partition)
+            return self._build_vector_index(partition)
         except StoreError as error:
             logger.warning("rebuilding all of Chroma from the catalog: %s", error)
             self.reset_chroma()
             current = self._catalog.partition(partition.owner) or partition
-            return current if current.in_chroma else self._build_vectors(current)
+            return current if current.in_chroma else self._build_vector_index(current)
 
     def reset_chroma(self) -> None:
         """Delete Chroma's folder and build every collection anew.
@@ -280,7 +280,7 @@ class Legs:
                 [(partition.id, json.dumps({"collection": partition.collection})) for partition in held],
             )
             connection.execute("UPDATE partitions SET collection = NULL, generation = generation + 1")
-        reach("chroma-given-up")
+        failpoint("chroma-given-up")
         self.chroma.reset()
         gone = [
             entry.id
@@ -290,9 +290,9 @@ class Legs:
             and not entry.payload.get("keyword")
         ]
         self._catalog.clear_journal(gone)  # collections that were to be dropped went with the folder
-        reach("chroma-reset")
+        failpoint("chroma-reset")
         for partition in held:
-            self._build_vectors(self._catalog.partition(partition.owner) or partition)
+            self._build_vector_index(self._catalog.partition(partition.owner) or partition)
 
     def drop(self, keyword: str | None = None, collection: str | None = None) -> None:
         """Delete indexes that belong to no partition, with everything they leave behind.
@@ -302,7 +302,7 @@ class Legs:
         """
         partitions = self._catalog.partitions()
         if keyword is not None and keyword not in {partition.name for partition in partitions}:
-            TantivyKeywords.destroy(self.keyword_folder(keyword))
+            TantivyKeywordIndex.destroy(self.keyword_folder(keyword))
         if collection is None or collection in {partition.collection for partition in partitions}:
             return
         if not self.chroma.exists():
@@ -317,18 +317,18 @@ class Legs:
             return
         self.chroma.sweep()
 
-    def _build_vectors(self, partition: PartitionRow) -> PartitionRow:
+    def _build_vector_index(self, partition: PartitionRow) -> PartitionRow:
         name = fresh_name(partition.owner)
         entry = self._catalog.announce(partition.id, "dropping", {"collection": name})
-        leg = ChromaVectors(self.chroma, name, partition.owner)
+        leg = ChromaVectorIndex(self.chroma, name, partition.owner)
         leg.create()
         indexed = (self._catalog.partition(partition.owner) or partition).indexed
-        fill_vectors(self._catalog, partition.id, leg, indexed)
-        self.chroma.scrub()
-        reach("promotion-filled")
+        fill_vector_index(self._catalog, partition.id, leg, indexed)
+        self.chroma.zero_unused()
+        failpoint("promotion-filled")
         old = {"collection": partition.collection}
         current = self._swap(partition, entry, "collection", name, old)
-        self.chroma.see(name, indexed)
+        self.chroma.mark_written(name, indexed)
         self._finish(entry, old)
         return current
 
@@ -341,7 +341,7 @@ class Legs:
                 (name, partition.id),
             )
             connection.execute("UPDATE journal SET dead = ? WHERE id = ?", (json.dumps(old), entry))
-        reach("rebuild-swapped")
+        failpoint("rebuild-swapped")
         current = self._catalog.partition(partition.owner)
         if current is None:
             raise StoreError(f"The partition of {partition.owner!r} vanished while it was rebuilt.")
@@ -358,25 +358,27 @@ class Legs:
 
     # -- opening --------------------------------------------------------------------------------------------------
 
-    def _open_keywords(self, partition: PartitionRow) -> TantivyKeywords:
-        leg = self._sound_keywords(partition)
+    def _open_keyword_index(self, partition: PartitionRow) -> TantivyKeywordIndex:
+        leg = self._sound_keyword_index(partition)
         if leg is None:
             with self._lock.held():  # a writer may have been at work: look again before rebuilding
                 current = self._catalog.partition(partition.owner)
                 if current is None:
                     raise StoreError("The partition was forgotten by another process: search again.")
-                leg = self._sound_keywords(current, create=not current.chunks)
+                leg = self._sound_keyword_index(current, create=not current.chunks)
                 if leg is None:
-                    current = self.rebuild_keywords(current)
+                    current = self.rebuild_keyword_index(current)
                     return self._keywords[current.id][2]
                 partition = current
         with self._guard:
             _remember(self._keywords, partition.id, (partition.name, partition.generation, leg))
         return leg
 
-    def _sound_keywords(self, partition: PartitionRow, *, create: bool = False) -> TantivyKeywords | None:
+    def _sound_keyword_index(
+        self, partition: PartitionRow, *, create: bool = False
+    ) -> TantivyKeywordIndex | None:
         try:
-            leg = TantivyKeywords(self.keyword_folder(partition.name), create=create)
+            leg = TantivyKeywordIndex(self.keyword_folder(partition.name), create=create)
             if leg.count() >= partition.chunks and not leg.damaged_files():
                 return leg  # rows of a write that is under way may come on top
             logger.warning("the keyword index %s has lost rows", partition.name)
@@ -384,8 +386,8 @@ class Legs:
             logger.info("%s", error)
         return None
 
-    def _sound_vectors(self, partition: PartitionRow) -> bool:
-        leg = self.raw_vectors(partition)
+    def _sound_vector_index(self, partition: PartitionRow) -> bool:
+        leg = self.open_vector_index(partition)
         try:
             leg.probe()
             return leg.count() >= partition.chunks - self._catalog.rows_after(partition)
@@ -396,7 +398,7 @@ class Legs:
             return False
 
     @staticmethod
-    def _refreshed(leg: TantivyKeywords) -> bool:
+    def _refreshed(leg: TantivyKeywordIndex) -> bool:
         try:
             leg.refresh()
         except StoreError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from langchain_agentrag.errors import StoreError, translated
+from langchain_agentrag.errors import StoreError, native_errors
 from langchain_agentrag.search.bm25 import idf
 from langchain_agentrag.store.protocols import Rows, TermWeights
 from langchain_agentrag.text import FIELDS, Terms
@@ -57,7 +57,7 @@ class _Counts:
     live: dict[_Term, int] = field(default_factory=dict)
 
 
-class TantivyKeywords:
+class TantivyKeywordIndex:
     """Postings of one partition in one folder.
 
     A writer exists only while a batch is written, so that processes can take turns; the caller holds the store's
@@ -78,7 +78,7 @@ class TantivyKeywords:
         self._schema = _schema()
         self._guard = threading.Lock()
         self._counts = _Counts()
-        with translated(_WHAT, f"open {folder}"):
+        with native_errors(_WHAT, f"open {folder}"):
             if create:
                 folder.mkdir(parents=True, exist_ok=True)
             elif not (folder / _META).exists():
@@ -94,11 +94,11 @@ class TantivyKeywords:
         Raises:
             StoreError: something of it could not be removed.
         """
-        with translated(_WHAT, f"delete {folder}"), contextlib.suppress(FileNotFoundError):
+        with native_errors(_WHAT, f"delete {folder}"), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
     def add(self, rows: Sequence[int], terms: Sequence[Terms]) -> None:
-        """See `KeywordLeg.add`."""
+        """See `KeywordIndex.add`."""
         if not rows:
             return
         with self._writer(len(rows)) as writer:
@@ -106,7 +106,7 @@ class TantivyKeywords:
                 writer.add_document(self._document(row, fields))
 
     def delete(self, rows: Sequence[int]) -> None:
-        """See `KeywordLeg.delete`."""
+        """See `KeywordIndex.delete`."""
         if not rows:
             return
         with self._writer(len(rows)) as writer:
@@ -145,7 +145,7 @@ class TantivyKeywords:
 
     def damaged_files(self) -> list[str]:
         """Names of files whose content does not have the checksum tantivy wrote behind it."""
-        with translated(_WHAT, "be checked"):
+        with native_errors(_WHAT, "be checked"):
             listed = json.loads((self._folder / _META).read_text("utf-8"))["segments"]
             names = {segment["segment_id"].replace("-", "") for segment in listed}
             files = [path for path in self._folder.iterdir() if path.name.partition(".")[0] in names]
@@ -153,7 +153,7 @@ class TantivyKeywords:
 
     def _beside_dead(self) -> list[int] | None:
         """Live rows of the segments that also hold deleted ones; None when there is no such segment."""
-        with translated(_WHAT, "list its segments"):
+        with native_errors(_WHAT, "list its segments"):
             self._reload()
             searcher = self._index.searcher()
             segments = json.loads((self._folder / _META).read_text("utf-8"))["segments"]
@@ -178,12 +178,12 @@ class TantivyKeywords:
         ]
 
     def doc_freqs(self, query: TermWeights) -> dict[str, dict[str, int]]:
-        """See `KeywordLeg.doc_freqs`.
+        """See `KeywordIndex.doc_freqs`.
 
         tantivy's own `doc_freq` also counts deleted rows until their segment is merged. While there are such rows the
         matches are counted instead, which takes 0.03 ms a term at 20,000 rows.
         """
-        with translated(_WHAT, "count terms"):
+        with native_errors(_WHAT, "count terms"):
             searcher, counts = self._view()
             known = counts.live.get
             return {
@@ -220,12 +220,12 @@ class TantivyKeywords:
     def candidates(
         self, query: TermWeights, limit: int, allowed: Rows | None = None
     ) -> list[tuple[int, float]]:
-        """See `KeywordLeg.candidates`.
+        """See `KeywordIndex.candidates`.
 
         Only the terms that carry most of the query's weight are looked up, unless they find too little: the many
         weak terms of a long question cost time and move few candidates, and all of them count in the exact score.
         """
-        with translated(_WHAT, "be searched"):
+        with native_errors(_WHAT, "be searched"):
             searcher, counts = self._view()
             clauses = self._clauses(searcher, counts, query)
             if not clauses or (allowed is not None and not len(allowed)):
@@ -271,8 +271,8 @@ class TantivyKeywords:
         ]
 
     def rows(self) -> Rows:
-        """See `KeywordLeg.rows`."""
-        with translated(_WHAT, "list its rows"):
+        """See `KeywordIndex.rows`."""
+        with native_errors(_WHAT, "list its rows"):
             searcher = self._index.searcher()
             if not searcher.num_docs:
                 return np.empty(0, dtype=np.int64)
@@ -283,12 +283,12 @@ class TantivyKeywords:
         return np.sort(np.array(values, dtype=np.int64))
 
     def count(self) -> int:
-        """See `KeywordLeg.count`."""
+        """See `KeywordIndex.count`."""
         return int(self._index.searcher().num_docs)
 
     def refresh(self) -> None:
         """See what other processes have committed."""
-        with translated(_WHAT, "be refreshed"):
+        with native_errors(_WHAT, "be refreshed"):
             self._reload()
 
     def _document(self, row: int, terms: Terms) -> tantivy.Document:
@@ -303,7 +303,7 @@ class TantivyKeywords:
     def _writer(self, size: int) -> Iterator[tantivy.IndexWriter]:
         """A writer that commits at the end, waits for merges, and leaves nothing locked."""
         heap = _HEAP_LARGE if size >= _LARGE_BATCH else _HEAP_SMALL
-        with self._guard, translated(_WHAT, f"write {size} rows to {self._folder}"):
+        with self._guard, native_errors(_WHAT, f"write {size} rows to {self._folder}"):
             writer = self._index.writer(heap_size=heap, num_threads=1)
             try:
                 yield writer

@@ -11,7 +11,7 @@ from langchain_agentrag.text import Analyzer
 _OF_THE_MODEL = ("embedding", "dimension", "background")
 
 
-def release_model(catalog: Catalog) -> bool:
+def clear_model(catalog: Catalog) -> bool:
     """Untie a store that holds no chunk from its embedding model; the caller holds the write lock.
 
     A first attempt with a wrong model that stored nothing shall not make the folder useless.
@@ -28,7 +28,7 @@ def release_model(catalog: Catalog) -> bool:
         return True
 
 
-def hold_analyzer(store: Store, given: Analyzer | None, *, reanalyze: bool) -> Analyzer:
+def resolve_analyzer(store: Store, given: Analyzer | None, *, reanalyze: bool) -> Analyzer:
     """The analyzer of a store: the given one, or else the one it was last opened with.
 
     User words decide what texts are indexed by; stop words and synonyms only change queries. All of them are kept for
@@ -37,9 +37,9 @@ def hold_analyzer(store: Store, given: Analyzer | None, *, reanalyze: bool) -> A
     Raises:
         StoreMismatchError: the given one indexes texts otherwise than the store was, and `reanalyze` is off.
     """
-    kept = store.catalog.promised("analyzer_settings") or Analyzer().settings
+    kept = store.catalog.manifest_value("analyzer_settings") or Analyzer().settings
     analyzer = given or Analyzer(**kept)
-    promised = store.catalog.promised("analyzer")
+    promised = store.catalog.manifest_value("analyzer")
     if promised == analyzer.fingerprint and kept == analyzer.settings:
         return analyzer
     with store.lock.held():
@@ -51,9 +51,9 @@ def hold_analyzer(store: Store, given: Analyzer | None, *, reanalyze: bool) -> A
                     "reanalyze=True to analyse its texts again (nothing is embedded again)."
                 )
             # until all of it is done, neither analyzer fits
-            store.catalog.promise(analyzer=f"{analyzer.fingerprint}, unfinished")
+            store.catalog.set_manifest(analyzer=f"{analyzer.fingerprint}, unfinished")
             reanalyze_chunks(store.catalog, analyzer)
             for partition in store.catalog.partitions():
-                store.legs.rebuild_keywords(partition)
-        store.catalog.promise(analyzer=analyzer.fingerprint, analyzer_settings=analyzer.settings)
+                store.indexes.rebuild_keyword_index(partition)
+        store.catalog.set_manifest(analyzer=analyzer.fingerprint, analyzer_settings=analyzer.settings)
     return analyzer

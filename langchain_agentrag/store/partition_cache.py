@@ -16,10 +16,10 @@ from langchain_agentrag import metadata as codec
 from langchain_agentrag.filters import EXPIRES, TIME, And, Condition, Filter, Not, Or, keys, lookup
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, batched
 from langchain_agentrag.store.protocols import Rows, Vectors
-from langchain_agentrag.times import EPOCH, EXPIRY_KEY, document_time, microseconds, moment
+from langchain_agentrag.times import EPOCH, EXPIRY_KEY, document_time, parse_time, to_microseconds
 
 
-class Tail:
+class VectorBuffer:
     """Vectors of a partition's rows from one of them to the last: those that are scanned exactly.
 
     Args:
@@ -109,7 +109,7 @@ class Column:
 _NEVER = np.iinfo(np.int64).min  # row without a moment
 
 
-class MomentColumn:
+class TimeColumn:
     """Times or expiries, as microseconds since 1970: hardly two rows share one, so they are compared as an array."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class MomentColumn:
     def extend(self, found: Iterator[tuple[Any, bool]]) -> None:
         """Append one (value, present) pair per row."""
         new = np.fromiter(
-            (microseconds(value) if present else _NEVER for value, present in found), dtype=np.int64
+            (to_microseconds(value) if present else _NEVER for value, present in found), dtype=np.int64
         )
         self.moments = np.concatenate([self.moments, new])
 
@@ -128,9 +128,9 @@ class MomentColumn:
 
     def test(self, condition: Condition) -> Mask:
         """Which rows satisfy the condition."""
-        compare, bound = _COMPARISONS.get(condition.op), moment(condition.operand)
+        compare, bound = _COMPARISONS.get(condition.op), parse_time(condition.operand)
         if compare is not None and bound is not None:
-            mask: Mask = compare(self.moments, microseconds(bound)) & (self.moments != _NEVER)
+            mask: Mask = compare(self.moments, to_microseconds(bound)) & (self.moments != _NEVER)
             return mask
         shown = (
             None if value == _NEVER else EPOCH + dt.timedelta(microseconds=value)
@@ -161,8 +161,8 @@ class PartitionCache:
         self._guard = threading.RLock()
         self._generation, self._removals = -1, -1
         self._rows: Rows = np.empty(0, dtype=np.int64)
-        self._vectors: Tail | None = None
-        self._columns: dict[str, Column | MomentColumn] = {}
+        self._vectors: VectorBuffer | None = None
+        self._columns: dict[str, Column | TimeColumn] = {}
         self._masks: dict[Filter, Mask] = {}  # both legs of a search ask for the same one
 
     def select(self, state: PartitionRow, condition: Filter | None) -> Rows:
@@ -242,7 +242,7 @@ class PartitionCache:
             with self._catalog.snapshot() as connection:
                 self._advance(connection)
                 first = int(np.searchsorted(self._rows, after, side="right"))
-                self._vectors = Tail(first, self._read_vectors(connection, after))
+                self._vectors = VectorBuffer(first, self._read_vectors(connection, after))
         return self._rows[first:], self._vectors.since(first)
 
     def _read_vectors(self, connection: sqlite3.Connection, after: int) -> Vectors:
@@ -250,7 +250,7 @@ class PartitionCache:
             "SELECT v.vector FROM chunks c JOIN vectors v USING (row) WHERE c.partition = ? AND row > ? ORDER BY row",
             (self._partition, after),
         ).fetchall()
-        return normalised(unpack_vectors([packed for (packed,) in found]))
+        return unit_vectors(unpack_vectors([packed for (packed,) in found]))
 
     # -- filters --------------------------------------------------------------------------------------------------
 
@@ -281,19 +281,19 @@ class PartitionCache:
 
     def _load_columns(self, condition: Filter) -> None:
         for key in keys(condition) - self._columns.keys():
-            column = MomentColumn() if key in {TIME, EXPIRES} else Column()
+            column = TimeColumn() if key in {TIME, EXPIRES} else Column()
             with self._catalog.snapshot() as connection:
                 self._advance(connection)
                 self._fill(connection, {key: column}, -1)
             self._columns[key] = column
 
     def _fill(
-        self, connection: sqlite3.Connection, columns: Mapping[str, Column | MomentColumn], after: int
+        self, connection: sqlite3.Connection, columns: Mapping[str, Column | TimeColumn], after: int
     ) -> None:
         if not columns:
             return
         views = [
-            filterable(self._owner, doc_id, codec.decode(metadata), locator)
+            filter_view(self._owner, doc_id, codec.decode(metadata), locator)
             for doc_id, metadata, locator in connection.execute(
                 "SELECT d.doc_id, d.metadata, c.locator FROM chunks c JOIN documents d ON d.id = c.document "
                 "WHERE c.partition = ? AND c.row > ? ORDER BY c.row",
@@ -304,14 +304,14 @@ class PartitionCache:
             column.extend(lookup(view, key) for view in views)
 
 
-def filterable(owner: str | None, doc_id: str, metadata: Mapping[str, Any], locator: str) -> dict[str, Any]:
+def filter_view(owner: str | None, doc_id: str, metadata: Mapping[str, Any], locator: str) -> dict[str, Any]:
     """What a filter sees of a chunk: its place, the document's metadata, who owns it, its time and its expiry.
 
     The owner is the real one: a metadata key that happens to be called `agent_id` cannot pretend to be another's.
     """
     places = codec.decode(locator) if locator != "{}" else {}
     view = {**places, **metadata, "agent_id": owner, "doc_id": doc_id}
-    for key, value in ((TIME, document_time(metadata)), (EXPIRES, moment(metadata.get(EXPIRY_KEY)))):
+    for key, value in ((TIME, document_time(metadata)), (EXPIRES, parse_time(metadata.get(EXPIRY_KEY)))):
         if value is not None:
             view[key] = value
         else:
@@ -319,7 +319,7 @@ def filterable(owner: str | None, doc_id: str, metadata: Mapping[str, Any], loca
     return view
 
 
-def normalised(vectors: Vectors) -> Vectors:
+def unit_vectors(vectors: Vectors) -> Vectors:
     """Rows scaled to length 1; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

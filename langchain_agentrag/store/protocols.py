@@ -22,7 +22,7 @@ TermWeights = Mapping[str, Mapping[str, float]]
 
 
 @runtime_checkable
-class KeywordLeg(Protocol):
+class KeywordIndex(Protocol):
     """Postings of one partition."""
 
     def add(self, rows: Sequence[int], terms: Sequence[Terms]) -> None:
@@ -56,7 +56,7 @@ class KeywordLeg(Protocol):
 
 
 @runtime_checkable
-class VectorLeg(Protocol):
+class VectorIndex(Protocol):
     """Vectors of one partition, searched approximately."""
 
     def add(self, rows: Sequence[int], vectors: Vectors) -> None:

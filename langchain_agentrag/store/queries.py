@@ -19,7 +19,7 @@ from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.schema import QUARANTINED
 from langchain_agentrag.text import FIELDS
 from langchain_agentrag.text.chunking import speaker_of
-from langchain_agentrag.times import EPOCH, document_time, microseconds
+from langchain_agentrag.times import EPOCH, document_time, to_microseconds
 
 
 class ScoringRow(NamedTuple):
@@ -108,7 +108,7 @@ def find_document(
     values = connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item FROM documents d "
         f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND d.doc_id = ? AND {NOT_EXPIRED}",
-        (owner, doc_id, microseconds(now)),
+        (owner, doc_id, to_microseconds(now)),
     ).fetchone()
     return None if values is None else StoredDocument._make(values)
 
@@ -127,7 +127,7 @@ def find_documents(
         for key, doc_id, *rest in connection.execute(
             "SELECT id, doc_id, signature, source, item FROM documents d "
             f"WHERE partition = ? AND doc_id IN ({marks}) AND {NOT_EXPIRED}",
-            (*partition, *part, microseconds(now)),
+            (*partition, *part, to_microseconds(now)),
         ):
             found[doc_id] = StoredDocument(key, owner, doc_id, *rest)
     return found
@@ -153,7 +153,7 @@ def documents_of(
     for *values, metadata in connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item, d.metadata FROM documents d "
         f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND {NOT_EXPIRED} AND {likely} ORDER BY d.id",
-        (owner, microseconds(now), *needles),
+        (owner, to_microseconds(now), *needles),
     ):
         yield StoredDocument._make(values), codec.decode(metadata)
 
@@ -185,7 +185,7 @@ def item_counts(
     return dict(
         connection.execute(
             f"SELECT item, sum({NOT_EXPIRED}) FROM documents d WHERE source = ? AND item IN ({marks}) GROUP BY item",
-            (microseconds(now), source, *items),
+            (to_microseconds(now), source, *items),
         )
     )
 
@@ -232,7 +232,7 @@ def document_speakers(connection: sqlite3.Connection, documents: Sequence[int]) 
     return found
 
 
-def known_vectors(
+def cached_vectors(
     connection: sqlite3.Connection, owner: str | None, hashes: Sequence[bytes]
 ) -> dict[bytes, Vectors]:
     """Vectors the owner's partition already has for these texts, from live chunks or the cache."""
@@ -287,7 +287,7 @@ _REMEMBERED = 64  # partitions whose expired rows are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Living:
+class VisiblePartition:
     """A partition without what has expired, and without what is quarantined where that is not asked for.
 
     Attributes:
@@ -298,10 +298,10 @@ class Living:
 
     partition: PartitionRow
     condition: Filter | None = None
-    gone: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    excluded_doc_freqs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-class Expiries:
+class PartitionVisibility:
     """What has expired in a store's catalog.
 
     Args:
@@ -310,9 +310,11 @@ class Expiries:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: dict[tuple[int, bool], tuple[tuple[int, int | None], Living]] = {}
+        self._known: dict[tuple[int, bool], tuple[tuple[int, int | None], VisiblePartition]] = {}
 
-    def living(self, partition: PartitionRow, now: datetime, *, quarantined: bool = True) -> Living:
+    def visible(
+        self, partition: PartitionRow, now: datetime, *, quarantined: bool = True
+    ) -> VisiblePartition:
         """The partition as it is at a moment; never older than `partition` says.
 
         Args:
@@ -321,15 +323,17 @@ class Expiries:
             quarantined: Whether what is quarantined belongs to it.
         """
         query = "SELECT max(at) FROM expiry WHERE partition = ? AND at <= ?"
-        values = (partition.id, microseconds(now))
+        values = (partition.id, to_microseconds(now))
         with self._catalog.snapshot() as connection:
             latest = connection.execute(query, values).fetchone()[0]
             hidden = not quarantined and _holds_quarantined(connection, partition.id)
             if latest is None and not hidden:
-                return Living(partition)
+                return VisiblePartition(partition)
             current = self._catalog.partition(partition.owner)
             if current is None or current.id != partition.id:
-                return Living(partition)  # it was forgotten meanwhile, and the search repeats itself
+                return VisiblePartition(
+                    partition
+                )  # it was forgotten meanwhile, and the search repeats itself
             stamp = (current.generation, latest)
             known = self._known.get((current.id, hidden))
             if known is None or known[0] != stamp:
@@ -339,7 +343,7 @@ class Expiries:
                 self._known[current.id, hidden] = known
             return known[1]
 
-    def due(self, now: datetime, at_least: int = 1) -> list[tuple[str | None, str]]:
+    def expired(self, now: datetime, at_least: int = 1) -> list[tuple[str | None, str]]:
         """(owner, doc_id) of everything that has expired and is still on disk, the first to expire first.
 
         Args:
@@ -347,14 +351,14 @@ class Expiries:
             at_least: Nothing is listed when it is less.
         """
         query = "SELECT count(*) FROM expiry WHERE at <= ?"
-        if self._catalog.connection().execute(query, (microseconds(now),)).fetchone()[0] < at_least:
+        if self._catalog.connection().execute(query, (to_microseconds(now),)).fetchone()[0] < at_least:
             return []
         return (
             self._catalog.connection()
             .execute(
                 "SELECT p.owner, d.doc_id FROM expiry e JOIN documents d ON d.id = e.document "
                 "JOIN partitions p ON p.id = d.partition WHERE e.at <= ? ORDER BY e.at, d.id",
-                (microseconds(now),),
+                (to_microseconds(now),),
             )
             .fetchall()
         )
@@ -367,7 +371,7 @@ def _holds_quarantined(connection: sqlite3.Connection, partition: int) -> bool:
 
 def _living(
     connection: sqlite3.Connection, partition: PartitionRow, latest: int | None, *, hidden: bool
-) -> Living:
+) -> VisiblePartition:
     """The partition without what expires up to `latest`, the last moment at which anything in it did.
 
     Args:
@@ -376,7 +380,7 @@ def _living(
         latest: That moment, in microseconds; None when nothing has expired.
         hidden: Whether what is quarantined is left out too.
     """
-    gone: dict[str, Counter[str]] = {name: Counter() for name in FIELDS}
+    excluded_doc_freqs: dict[str, Counter[str]] = {name: Counter() for name in FIELDS}
     tokens, rows, documents = Counter[str](), 0, set()
     for document, terms, lengths in connection.execute(
         "SELECT c.document, c.terms, c.lengths FROM chunks c WHERE c.document IN ("
@@ -389,7 +393,7 @@ def _living(
         rows += 1
         tokens.update(unpacked.lengths)
         for name in FIELDS:
-            gone[name].update(set(getattr(unpacked, name)))
+            excluded_doc_freqs[name].update(set(getattr(unpacked, name)))
     left = replace(
         partition,
         documents=partition.documents - len(documents),
@@ -401,7 +405,7 @@ def _living(
         kept.append(Not(Condition(EXPIRES, "$lte", EPOCH + timedelta(microseconds=latest))))
     if hidden:
         kept.append(Not(Condition(QUARANTINED, "$eq", True)))  # noqa: FBT003  a value of the filter language
-    return Living(left, kept[0] if len(kept) == 1 else And(tuple(kept)), gone)
+    return VisiblePartition(left, kept[0] if len(kept) == 1 else And(tuple(kept)), excluded_doc_freqs)
 
 
 _SELECT = (
@@ -410,7 +414,7 @@ _SELECT = (
 )
 
 
-class Shelved(NamedTuple):
+class OwnedDocument(NamedTuple):
     """A document as it stands on the shelf; its metadata is decoded only when somebody looks."""
 
     doc_id: str
@@ -422,7 +426,7 @@ class Shelved(NamedTuple):
         return codec.decode(self.packed)
 
 
-class Shelf:
+class OwnedDocuments:
     """The documents of one owner that have not expired; neither shared ones nor anybody else's are reachable.
 
     Args:
@@ -434,7 +438,7 @@ class Shelf:
     def __init__(self, catalog: Catalog, owner: str | None, now: datetime) -> None:
         self._catalog, self._owner, self.now = catalog, owner, now
 
-    def under(self, *beginnings: str) -> list[Shelved]:
+    def with_prefix(self, *beginnings: str) -> list[OwnedDocument]:
         """Documents whose id starts with one of the beginnings, in document order.
 
         Args:
@@ -447,16 +451,16 @@ class Shelf:
                     f"{_SELECT} AND doc_id >= ? AND doc_id < ?",
                     (*self._place, beginning, beginning[:-1] + chr(ord(beginning[-1]) + 1)),
                 ).fetchall()
-        return [Shelved(doc_id, packed) for _, doc_id, packed in sorted(found)]
+        return [OwnedDocument(doc_id, packed) for _, doc_id, packed in sorted(found)]
 
-    def find(self, doc_ids: Iterable[str]) -> Iterator[Shelved]:
+    def find(self, doc_ids: Iterable[str]) -> Iterator[OwnedDocument]:
         """Those of the documents that are there, in the order of the ids."""
         connection = self._catalog.connection()
         for doc_id in doc_ids:
             found = connection.execute(f"{_SELECT} AND doc_id = ?", (*self._place, doc_id)).fetchone()
             if found is not None:
-                yield Shelved(*found[1:])
+                yield OwnedDocument(*found[1:])
 
     @property
     def _place(self) -> tuple[int, str | None]:
-        return microseconds(self.now), self._owner
+        return to_microseconds(self.now), self._owner

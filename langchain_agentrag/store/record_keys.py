@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from langchain_agentrag.store.catalog import Catalog
-from langchain_agentrag.times import microseconds
+from langchain_agentrag.times import to_microseconds
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records(
@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS records(
 """
 
 
-class Ledger:
+class RecordKeys:
     """Records of one owner in one namespace; no other owner's are reachable.
 
     Args:
@@ -74,7 +74,7 @@ class Ledger:
                     "JOIN documents d ON d.partition = p.id AND d.doc_id = r.key "
                     f"WHERE r.owner = ? AND r.namespace = ? AND r.key IN ({marks}) "
                     "AND NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?)",
-                    (self._owner, *self._place, *part, microseconds(self._clock())),
+                    (self._owner, *self._place, *part, to_microseconds(self._clock())),
                 )
             )
         return found
@@ -115,7 +115,7 @@ class Ledger:
             )
 
 
-def forget_records(catalog: Catalog, owner: str) -> None:
+def delete_record_keys(catalog: Catalog, owner: str) -> None:
     """Remove every record of an owner: groups are names of sources, which may tell as much as the texts."""
     if _has_table(catalog):
         with catalog.transaction() as connection:

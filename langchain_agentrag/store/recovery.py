@@ -9,8 +9,8 @@ import numpy as np
 
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store.catalog import Catalog, JournalEntry, PartitionRow
-from langchain_agentrag.store.failpoints import reach
-from langchain_agentrag.store.indexes import Legs, is_index_name, terms_of
+from langchain_agentrag.store.failpoints import failpoint
+from langchain_agentrag.store.indexes import PartitionIndexes, is_index_name, terms_of
 from langchain_agentrag.store.protocols import Rows
 
 logger = logging.getLogger(__name__)
@@ -24,8 +24,8 @@ class Recovery:
         legs: Its legs.
     """
 
-    def __init__(self, catalog: Catalog, legs: Legs) -> None:
-        self._catalog, self._legs = catalog, legs
+    def __init__(self, catalog: Catalog, legs: PartitionIndexes) -> None:
+        self._catalog, self._indexes = catalog, legs
 
     def recover(self, *, thorough: bool = True, purge: bool = True) -> bool:
         """Finish what the journal lists. What cannot be finished stays listed and is tried again later.
@@ -52,27 +52,27 @@ class Recovery:
                 purged.append(entry.id)
             else:
                 self._catalog.clear_journal([entry.id])
-                reach("journal-cleared")
+                failpoint("journal-cleared")
         if purged and self._catalog.erase_free_space():
             self._catalog.clear_journal(purged)
-            reach("erased")
+            failpoint("erased")
         return done and not self._catalog.journal()
 
     def sweep(self) -> None:
         """Delete indexes that belong to no partition."""
-        folders, collections = self.strays()
+        folders, collections = self.orphans()
         for name in folders:
-            self._legs.drop(keyword=name)
+            self._indexes.drop(keyword=name)
         for name in collections:
-            self._legs.drop(collection=name)
+            self._indexes.drop(collection=name)
 
-    def strays(self) -> tuple[set[str], set[str]]:
+    def orphans(self) -> tuple[set[str], set[str]]:
         """Names of keyword folders and of collections that belong to no partition."""
         partitions = self._catalog.partitions()
-        home = self._legs.keyword_folder("")
+        home = self._indexes.keyword_folder("")
         folders = {entry.name for entry in home.iterdir()} if home.is_dir() else set()
         try:
-            collections = self._legs.chroma.names() if self._legs.chroma.exists() else set()
+            collections = self._indexes.chroma.names() if self._indexes.chroma.exists() else set()
         except StoreError:
             collections = set()  # reported, or mended, with the partitions it holds
         return (
@@ -84,8 +84,8 @@ class Recovery:
         partition = self._partition(entry.partition)
         match entry.state, entry.payload:
             case "dropping", dict(names) if _are_names(names):
-                self._legs.drop(names.get("keyword"), names.get("collection"))
-                reach("forget-dropped")
+                self._indexes.drop(names.get("keyword"), names.get("collection"))
+                failpoint("forget-dropped")
             case "purging" | "writing" | "handing" as state, _:
                 if partition is not None:
                     self._tidy(state, partition, entry.rows, thorough=thorough)
@@ -118,14 +118,14 @@ class Recovery:
         dead = np.setdiff1d(np.fromiter(rows, dtype=np.int64), live).tolist()
 
         def clean_keywords() -> bool:
-            leg = self._legs.keywords(partition)
+            leg = self._indexes.keyword_index(partition)
             leg.delete(dead)
             return not thorough or np.array_equal(leg.rows(), live)
 
-        self._healed(clean_keywords, lambda: self._legs.rebuild_keywords(partition))
+        self._healed(clean_keywords, lambda: self._indexes.rebuild_keyword_index(partition))
         if partition.in_chroma:
             self._clean_vectors(partition, dead, thorough=thorough)
-        reach("dead-rows-removed")
+        failpoint("dead-rows-removed")
 
     def _take_back(self, partition: PartitionRow, rows: range, *, thorough: bool) -> None:
         """Take rows out of the collection that were not handed over in full; they wait again."""
@@ -135,11 +135,11 @@ class Recovery:
 
     def _clean_vectors(self, partition: PartitionRow, gone: list[int], *, thorough: bool) -> None:
         def clean() -> bool:
-            leg, held = self._legs.raw_vectors(partition), self.held(partition)
+            leg, held = self._indexes.open_vector_index(partition), self.held(partition)
             leg.delete(gone)
             return not thorough or (np.array_equal(leg.rows(), held) and not leg.unreachable(held))
 
-        self._healed(clean, lambda: self._legs.rebuild_vectors(partition))
+        self._healed(clean, lambda: self._indexes.rebuild_vector_index(partition))
 
     def _plausible(self, rows: range) -> range:
         """A damaged entry may claim any number of rows."""
@@ -147,12 +147,12 @@ class Recovery:
 
     def _purge(self, partition: PartitionRow) -> None:
         def purge() -> bool:
-            self._legs.keywords(partition).purge(lambda rows: terms_of(self._catalog, rows))
+            self._indexes.keyword_index(partition).purge(lambda rows: terms_of(self._catalog, rows))
             return True
 
-        self._healed(purge, lambda: self._legs.rebuild_keywords(partition))
-        self._legs.chroma.scrub()
-        reach("purged")
+        self._healed(purge, lambda: self._indexes.rebuild_keyword_index(partition))
+        self._indexes.chroma.zero_unused()
+        failpoint("purged")
 
     def live(self, partition: PartitionRow) -> Rows:
         """Live rows of a partition, ascending."""

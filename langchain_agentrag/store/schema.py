@@ -6,7 +6,7 @@ import json
 import sqlite3
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.times import EXPIRY_KEY, microseconds, moment
+from langchain_agentrag.times import EXPIRY_KEY, parse_time, to_microseconds
 
 FORMAT = 1
 """Version of the schema below; a newer one is refused, an older one is migrated on open."""
@@ -144,8 +144,8 @@ def _add_expiry(connection: sqlite3.Connection) -> None:
         "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)", (EXPIRY_KEY,)
     ).fetchall()
     for document, partition, packed in found:
-        when = moment(codec.decode(packed).get(EXPIRY_KEY))
+        when = parse_time(codec.decode(packed).get(EXPIRY_KEY))
         if when is not None:
             connection.execute(
-                "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)", (document, partition, microseconds(when))
+                "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)", (document, partition, to_microseconds(when))
             )

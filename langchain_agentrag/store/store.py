@@ -16,25 +16,25 @@ import numpy as np
 
 from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreLockedError
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.store.background_indexing import Handover
+from langchain_agentrag.store.background_indexing import BackgroundIndexer
 from langchain_agentrag.store.catalog import Catalog, PartitionRow
-from langchain_agentrag.store.commit import Batch, Outcome, PreparedChunk, commit, pack_vector
-from langchain_agentrag.store.failpoints import reach
-from langchain_agentrag.store.indexes import Legs, fresh_name
-from langchain_agentrag.store.keyword_index import TantivyKeywords
+from langchain_agentrag.store.commit import Batch, CommitResult, PreparedChunk, commit, pack_vector
+from langchain_agentrag.store.failpoints import failpoint
+from langchain_agentrag.store.indexes import PartitionIndexes, fresh_name
+from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.partition_cache import PartitionCache
 from langchain_agentrag.store.protocols import Rows, Vectors
-from langchain_agentrag.store.queries import Expiries, Living
+from langchain_agentrag.store.queries import PartitionVisibility, VisiblePartition
 from langchain_agentrag.store.recovery import Recovery
-from langchain_agentrag.store.vector_index import ChromaVectors
-from langchain_agentrag.times import in_utc
+from langchain_agentrag.store.vector_index import ChromaVectorIndex
+from langchain_agentrag.times import to_utc
 from langchain_agentrag.types import StoreStats
 
 logger = logging.getLogger(__name__)
 
 
-def bytes_of(folder: Path) -> int:
+def folder_size(folder: Path) -> int:
     """Size of a folder's files; those that a writer removes meanwhile do not count."""
     total = 0
     for place, _, names in os.walk(folder):
@@ -105,12 +105,12 @@ class Store:
         self.folder, self.exact_limit, self._always = folder, exact_limit, chroma == "always"
         self.catalog = Catalog(folder / "catalog.sqlite")
         self.lock = WriteLock(folder, lock_timeout)
-        self.legs = Legs(folder, self.catalog, self.lock)
-        self.recovery = Recovery(self.catalog, self.legs)
-        self.expiry, self._clock = Expiries(self.catalog), clock or _utc_now
-        self.handover = Handover(
+        self.indexes = PartitionIndexes(folder, self.catalog, self.lock)
+        self.recovery = Recovery(self.catalog, self.indexes)
+        self.visibility, self._clock = PartitionVisibility(self.catalog), clock or _utc_now
+        self.background_indexer = BackgroundIndexer(
             self.catalog,
-            self.legs,
+            self.indexes,
             self.lock,
             self._recover_if_needed,
             exact_limit=exact_limit,
@@ -130,10 +130,10 @@ class Store:
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
-        self.handover.stop()
+        self.background_indexer.stop()
         self._readers.shutdown()
         self._pool.shutdown()
-        self.legs.close()
+        self.indexes.close()
         self.catalog.close()
 
     def check_open(self) -> None:
@@ -152,41 +152,41 @@ class Store:
 
     def now(self) -> datetime:
         """The present, in UTC."""
-        return in_utc(self._clock())
+        return to_utc(self._clock())
 
-    def living(self, owner: str | None, *, quarantined: bool = True) -> Living | None:
+    def visible(self, owner: str | None, *, quarantined: bool = True) -> VisiblePartition | None:
         """The owner's partition without what has expired, or what is quarantined; None while it has none."""
         partition = self.catalog.partition(owner)
         if partition is None:
             return None
-        return self.expiry.living(partition, self.now(), quarantined=quarantined)
+        return self.visibility.visible(partition, self.now(), quarantined=quarantined)
 
     # -- handles --------------------------------------------------------------------------------------------------
 
-    def keywords(self, partition: PartitionRow) -> TantivyKeywords:
-        """See `Legs.keywords`."""
-        return self.legs.keywords(partition)
+    def keyword_index(self, partition: PartitionRow) -> TantivyKeywordIndex:
+        """See `PartitionIndexes.keywords`."""
+        return self.indexes.keyword_index(partition)
 
-    def vectors(self, partition: PartitionRow) -> ChromaVectors:
-        """See `Legs.vectors`."""
-        return self.legs.vectors(partition)
+    def vector_index(self, partition: PartitionRow) -> ChromaVectorIndex:
+        """See `PartitionIndexes.vectors`."""
+        return self.indexes.vector_index(partition)
 
     def cache(self, partition: PartitionRow) -> PartitionCache:
-        """See `Legs.cache`."""
-        return self.legs.cache(partition)
+        """See `PartitionIndexes.cache`."""
+        return self.indexes.cache(partition)
 
-    def horizon(self, partition: PartitionRow, rows: Rows) -> int:
-        """See `Legs.horizon`."""
-        return self.legs.horizon(partition, rows)
+    def last_visible_row(self, partition: PartitionRow, rows: Rows) -> int:
+        """See `PartitionIndexes.horizon`."""
+        return self.indexes.last_visible_row(partition, rows)
 
-    def beside(self, call: Callable[[], T]) -> Future[T]:
+    def submit_read(self, call: Callable[[], T]) -> Future[T]:
         """Start a reading call on another thread: the native parts of the legs release the GIL."""
         self.check_open()
         return self._readers.submit(call)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def write(self, batch: Batch) -> Outcome:
+    def write(self, batch: Batch) -> CommitResult:
         """Write a batch, all of it or nothing.
 
         Raises:
@@ -197,17 +197,17 @@ class Store:
         with self.lock.held():
             self._recover_if_needed()
             if self._always:  # the rows of this batch go after those that wait
-                self.handover.finish({put.document.agent_id for put in batch.puts})
+                self.background_indexer.finish({put.document.agent_id for put in batch.puts})
             try:
                 outcome, owners = self._attempt(batch)
             except StoreError as error:
                 # undoing it has rebuilt what was broken: a leg that was damaged from outside is no reason to fail
                 logger.warning("writing a batch once more: %s", error)
                 outcome, owners = self._attempt(batch)
-            self.handover.after_write(owners)
+            self.background_indexer.after_write(owners)
             return outcome
 
-    def forget(self, owner: str) -> Outcome:
+    def forget(self, owner: str) -> CommitResult:
         """Drop an owner's partition: afterwards nothing of it is on disk.
 
         Raises:
@@ -219,8 +219,8 @@ class Store:
             self._recover_if_needed()
             partition = self.catalog.partition(owner)
             if partition is None:
-                return Outcome()
-            living = self.expiry.living(partition, self.now()).partition
+                return CommitResult()
+            living = self.visibility.visible(partition, self.now()).partition
             with self.catalog.transaction() as connection:
                 connection.execute(
                     "DELETE FROM items WHERE (source, item) IN "
@@ -239,10 +239,10 @@ class Store:
                         json.dumps({"keyword": partition.name, "collection": partition.collection}),
                     ),
                 )
-            reach("forget-committed")
-            self.legs.forget(partition)
+            failpoint("forget-committed")
+            self.indexes.forget(partition)
             self._erase(f"agent {owner!r}")
-            return Outcome(deleted=living.documents)
+            return CommitResult(deleted=living.documents)
 
     def erase(self) -> None:
         """Remove from disk what deleted documents have left in the keyword indexes and in the write-ahead log.
@@ -256,7 +256,7 @@ class Store:
             if self.catalog.journal():
                 self._erase("the deleted documents")
 
-    def remember_vectors(self, owner: str | None, vectors: Mapping[bytes, Vectors]) -> None:
+    def cache_embeddings(self, owner: str | None, vectors: Mapping[bytes, Vectors]) -> None:
         """Keep vectors that were paid for though their batch could not be written; best effort."""
         if not vectors:
             return
@@ -274,18 +274,18 @@ class Store:
     @property
     def dimension(self) -> int | None:
         """Length of the store's vectors, or None before the first one."""
-        found = self.catalog.promised("dimension")
+        found = self.catalog.manifest_value("dimension")
         return None if found is None else int(found)
 
     @dimension.setter
     def dimension(self, value: int) -> None:
-        self.catalog.promise(dimension=value)
+        self.catalog.set_manifest(dimension=value)
 
     def stats(self, scope: Scope | None) -> StoreStats:
         """Counts over what a scope may see, or over everything for whoever administers the store."""
         admitted = [part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner)]
         now = self.now()
-        partitions = [self.expiry.living(part, now).partition for part in admitted]
+        partitions = [self.visibility.visible(part, now).partition for part in admitted]
         # an agent that sees no document must not learn from the model's name that others have written
         told = scope is None or any(part.documents for part in partitions)
         return StoreStats(
@@ -295,8 +295,8 @@ class Store:
             agents=sum(part.owner is not None and part.documents > 0 for part in partitions),
             model=(self.catalog.manifest().get("embedding") or {}).get("name") if told else None,
             dimension=self.dimension if told else None,
-            bytes_on_disk=0 if scope else bytes_of(self.folder),
-            waiting=sum(map(self.handover.waiting, admitted)),
+            bytes_on_disk=0 if scope else folder_size(self.folder),
+            unindexed=sum(map(self.background_indexer.unindexed, admitted)),
         )
 
     def ensure_partition(self, owner: str | None) -> PartitionRow:
@@ -306,7 +306,7 @@ class Store:
             return found
         return self.catalog.add_partition(owner, fresh_name(owner))
 
-    def _attempt(self, batch: Batch) -> tuple[Outcome, set[str | None]]:
+    def _attempt(self, batch: Batch) -> tuple[CommitResult, set[str | None]]:
         batch.now = self.now()
         owners = {put.document.agent_id for put in batch.puts}
         partitions = {owner: self.ensure_partition(owner) for owner in owners}
@@ -316,12 +316,12 @@ class Store:
         batch.removes = [(owner, doc_id) for owner, doc_id in batch.removes if owner in partitions]
         return self._write_locked(batch, partitions), set(partitions)
 
-    def _write_locked(self, batch: Batch, partitions: Mapping[str | None, PartitionRow]) -> Outcome:
+    def _write_locked(self, batch: Batch, partitions: Mapping[str | None, PartitionRow]) -> CommitResult:
         fresh: dict[int, list[PreparedChunk]] = {}
         for put in batch.puts:
             fresh.setdefault(partitions[put.document.agent_id].id, []).extend(put.chunks)
         reserved = self.catalog.reserve({key: len(chunks) for key, chunks in fresh.items()}) if fresh else {}
-        reach("journal-written")
+        failpoint("journal-written")
         rows = {key: span for key, (_, span) in reserved.items()}
         by_id = {partition.id: partition for partition in partitions.values()}
         through = {
@@ -329,8 +329,8 @@ class Store:
         } & rows.keys()
         try:
             for key, chunks in fresh.items():
-                self._write_legs(by_id[key], rows[key], chunks, through=key in through)
-            reach("before-commit")
+                self._write_indexes(by_id[key], rows[key], chunks, through=key in through)
+            failpoint("before-commit")
             ids = {owner: partition.id for owner, partition in partitions.items()}
             with self.catalog.transaction() as connection:
                 outcome = commit(connection, batch, ids, rows)
@@ -340,7 +340,7 @@ class Store:
                     "UPDATE partitions SET indexed = ? WHERE id = ?",
                     [(rows[key].stop - 1, key) for key in through],
                 )
-                for key, tally in outcome.tallies.items():
+                for key, tally in outcome.deltas.items():
                     states = ["cleaning", *([] if batch.keep_vectors else ["purging"])] if tally.dead else []
                     connection.executemany(
                         "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, 0, -1, ?)",
@@ -349,31 +349,31 @@ class Store:
         except BaseException:
             self.recovery.recover(purge=False)
             raise
-        reach("committed")
+        failpoint("committed")
         for key in through:
-            self.legs.chroma.see(by_id[key].collection or "", rows[key].stop - 1)
-        if any(tally.dead for tally in outcome.tallies.values()):
+            self.indexes.chroma.mark_written(by_id[key].collection or "", rows[key].stop - 1)
+        if any(tally.dead for tally in outcome.deltas.values()):
             self.recovery.recover(thorough=False, purge=False)
         return outcome
 
-    def _write_legs(
+    def _write_indexes(
         self, partition: PartitionRow, rows: range, chunks: list[PreparedChunk], *, through: bool
     ) -> None:
         """Both legs at once, where Chroma is to hold every row: their native parts release the GIL."""
         vectors = None
         if through:
-            leg = self.legs.vectors(partition)
+            leg = self.indexes.vector_index(partition)
             matrix = np.stack([part.vector for part in chunks])
             vectors = self._pool.submit(leg.add, rows, matrix)
         try:
-            self.legs.keywords(partition).add(rows, [part.terms for part in chunks])
-            reach("keyword-written")
+            self.indexes.keyword_index(partition).add(rows, [part.terms for part in chunks])
+            failpoint("keyword-written")
         finally:
             if vectors is not None:
                 _wait(vectors)  # never leave a write running behind an error
         if vectors is not None:
             vectors.result()
-        reach("vectors-written")
+        failpoint("vectors-written")
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
@@ -394,12 +394,12 @@ class Store:
         with contextlib.suppress(StoreLockedError), self.lock.held(patience=patience):
             killed = bool(self.catalog.journal())
             try:
-                self.legs.heal(after_kill=killed)  # before anything loads what a kill may have torn
+                self.indexes.heal(after_kill=killed)  # before anything loads what a kill may have torn
             except StoreError as error:  # a full disk, say: what is there can still be searched
                 logger.warning("an index could not be rebuilt yet: %s", error)
             if killed:
                 self.recovery.recover()
-        self.handover.after_opening()
+        self.background_indexer.after_opening()
 
     def _erase(self, what: str) -> None:
         if not self.recovery.recover(thorough=False):

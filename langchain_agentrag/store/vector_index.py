@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from langchain_agentrag.errors import StoreError, StoreLockedError, translated
+from langchain_agentrag.errors import StoreError, StoreLockedError, native_errors
 from langchain_agentrag.store.chroma import ChromaFolder
 from langchain_agentrag.store.protocols import Rows, Vectors
 
@@ -25,7 +25,7 @@ HNSW = {
 _PAGE = 5_000
 
 
-class ChromaVectors:
+class ChromaVectorIndex:
     """One partition's vectors in one collection.
 
     Args:
@@ -40,7 +40,7 @@ class ChromaVectors:
 
     def create(self) -> None:
         """Make the collection; the caller holds the write lock."""
-        with translated("Chroma", f"make the collection {self._name}"), self._folder.writing() as session:
+        with native_errors("Chroma", f"make the collection {self._name}"), self._folder.writing() as session:
             session.client.get_or_create_collection(
                 self._name,
                 configuration={"hnsw": HNSW},  # type: ignore[arg-type]
@@ -48,10 +48,10 @@ class ChromaVectors:
             )
 
     def add(self, rows: Sequence[int], vectors: Vectors) -> None:
-        """See `VectorLeg.add`; the caller holds the write lock."""
+        """See `VectorIndex.add`; the caller holds the write lock."""
         if not len(rows):
             return
-        with translated("Chroma", f"write {len(rows)} vectors"), self._folder.writing() as session:
+        with native_errors("Chroma", f"write {len(rows)} vectors"), self._folder.writing() as session:
             collection, step = self._folder.use(session, self._name), session.client.get_max_batch_size()
             metadata = {"agent_id": self._owner} if self._owner is not None else {"shared": True}
             for start in range(0, len(rows), step):
@@ -63,16 +63,16 @@ class ChromaVectors:
                 )
 
     def delete(self, rows: Sequence[int]) -> None:
-        """See `VectorLeg.delete`; the caller holds the write lock."""
+        """See `VectorIndex.delete`; the caller holds the write lock."""
         if not len(rows):
             return
-        with translated("Chroma", f"delete {len(rows)} vectors"), self._folder.writing() as session:
+        with native_errors("Chroma", f"delete {len(rows)} vectors"), self._folder.writing() as session:
             collection, step = self._folder.use(session, self._name), session.client.get_max_batch_size()
             for start in range(0, len(rows), step):
                 collection.delete(ids=[str(row) for row in rows[start : start + step]])
 
     def nearest(self, vector: Vectors, limit: int) -> list[tuple[int, float]]:
-        """See `VectorLeg.nearest`."""
+        """See `VectorIndex.nearest`."""
         try:
             return self._query(vector, limit)
         except StoreLockedError:
@@ -83,9 +83,9 @@ class ChromaVectors:
             return self._query(vector, limit)
 
     def rows(self) -> Rows:
-        """See `VectorLeg.rows`."""
+        """See `VectorIndex.rows`."""
         rows: list[int] = []
-        with translated("Chroma", "list vectors"), self._folder.reading(self._name) as session:
+        with native_errors("Chroma", "list vectors"), self._folder.reading(self._name) as session:
             while True:
                 page = self._folder.use(session, self._name).get(include=[], limit=_PAGE, offset=len(rows))[
                     "ids"
@@ -95,8 +95,8 @@ class ChromaVectors:
                     return np.sort(np.array(rows, dtype=np.int64))
 
     def count(self) -> int:
-        """See `VectorLeg.count`."""
-        with translated("Chroma", "count vectors"), self._folder.reading(self._name) as session:
+        """See `VectorIndex.count`."""
+        with native_errors("Chroma", "count vectors"), self._folder.reading(self._name) as session:
             return self._folder.use(session, self._name).count()
 
     def probe(self) -> None:
@@ -105,7 +105,7 @@ class ChromaVectors:
         Raises:
             StoreError: it cannot be read.
         """
-        with translated("Chroma", "read the collection"), self._folder.reading(self._name) as session:
+        with native_errors("Chroma", "read the collection"), self._folder.reading(self._name) as session:
             collection = self._folder.use(session, self._name)
             found = collection.get(limit=1, include=["embeddings"])["embeddings"]
             if found is not None and len(found):
@@ -123,7 +123,7 @@ class ChromaVectors:
         for start in range(0, len(rows), _PAGE):
             part = [str(row) for row in rows[start : start + _PAGE]]
             try:
-                with translated("Chroma", "read vectors"), self._folder.reading(self._name) as session:
+                with native_errors("Chroma", "read vectors"), self._folder.reading(self._name) as session:
                     got = self._folder.use(session, self._name).get(ids=part, include=["embeddings"])["ids"]
                 lost += len(part) - len(got)
             except StoreError:
@@ -132,7 +132,7 @@ class ChromaVectors:
 
     def stored(self, rows: Sequence[int]) -> dict[int, Vectors]:
         """The vectors Chroma holds of these rows, each of shape (1, dimension); it may keep them scaled to length 1."""
-        with translated("Chroma", "read vectors"), self._folder.reading(self._name) as session:
+        with native_errors("Chroma", "read vectors"), self._folder.reading(self._name) as session:
             found = self._folder.use(session, self._name).get(
                 ids=[str(row) for row in rows], include=["embeddings"]
             )
@@ -149,7 +149,7 @@ class ChromaVectors:
         twice: only live rows of the partition are kept, and the scope looks at every hit.
         """
         with (
-            translated("Chroma", f"query {limit} neighbours"),
+            native_errors("Chroma", f"query {limit} neighbours"),
             self._folder.reading(self._name) as session,
         ):
             found = self._folder.use(session, self._name).query(

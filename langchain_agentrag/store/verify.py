@@ -26,7 +26,7 @@ from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
 from langchain_agentrag.store.protocols import Rows
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.text import FIELDS, Analyzer, Terms
-from langchain_agentrag.times import microseconds
+from langchain_agentrag.times import to_microseconds
 from langchain_agentrag.types import Chunk
 
 _WORK = {"writing": "a write", "cleaning": "a write", "dropping": "a deletion", "purging": "an erasure"}
@@ -66,7 +66,7 @@ def verify(store: Store) -> VerifyReport:
     """
     store.check_open()
     with store.lock.held():  # between two writes, so that nothing half-written is taken for damage
-        store.legs.chroma.freshen()  # nor what another handle wrote
+        store.indexes.chroma.refresh()  # nor what another handle wrote
         partitions = store.catalog.partitions()
         problems = [f"catalog: {problem}" for problem in store.catalog.check_integrity()]
         problems += [
@@ -75,8 +75,8 @@ def verify(store: Store) -> VerifyReport:
         for partition in partitions:
             problems += _check_partition(store, partition)
         now = store.now()
-        living = [store.expiry.living(partition, now).partition for partition in partitions]
-        folders, collections = store.recovery.strays()
+        living = [store.visibility.visible(partition, now).partition for partition in partitions]
+        folders, collections = store.recovery.orphans()
         problems += [f"{name} is an index of no partition" for name in sorted(folders | collections)]
         return VerifyReport(
             problems=tuple(problems),
@@ -95,16 +95,16 @@ def repair(store: Store) -> VerifyReport:
     store.check_open()
     with store.lock.held():
         store.recover()
-        store.legs.chroma.freshen()
+        store.indexes.chroma.refresh()
         for partition in store.catalog.partitions():
             _recount(store, partition)
         for partition in store.catalog.partitions():
             if _keyword_problems(store, partition):
-                store.legs.rebuild_keywords(partition)
+                store.indexes.rebuild_keyword_index(partition)
             if partition.in_chroma and _vector_problems(store, partition):
-                store.legs.rebuild_vectors(partition)
+                store.indexes.rebuild_vector_index(partition)
         store.recovery.sweep()
-        store.handover.finish()
+        store.background_indexer.finish()
         store.catalog.erase_free_space()
         return verify(store)
 
@@ -129,10 +129,10 @@ def _check_partition(store: Store, partition: PartitionRow) -> list[str]:
 
 def _keyword_problems(store: Store, partition: PartitionRow) -> list[str]:
     who, live = _name(partition), store.recovery.live(partition)
-    if not len(live) and not store.legs.keyword_folder(partition.name).exists():
+    if not len(live) and not store.indexes.keyword_folder(partition.name).exists():
         return []
     try:
-        leg = store.legs.raw_keywords(partition)
+        leg = store.indexes.open_keyword_index(partition)
         damaged, held = leg.damaged_files(), leg.rows()
     except StoreError as error:
         return [f"{who}: the keyword index cannot be read ({error})"]
@@ -143,7 +143,7 @@ def _keyword_problems(store: Store, partition: PartitionRow) -> list[str]:
 def _vector_problems(store: Store, partition: PartitionRow) -> list[str]:
     who, expected = _name(partition), store.recovery.held(partition)
     try:
-        leg = store.legs.raw_vectors(partition)
+        leg = store.indexes.open_vector_index(partition)
         leg.probe()
         held, lost = leg.rows(), leg.unreachable(expected)
     except StoreError as error:
@@ -236,7 +236,7 @@ def sample_rows(
     return rows if sample is None or len(rows) <= sample else sorted(dice.sample(rows, sample))
 
 
-def addresses(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Address]:
+def chunk_addresses(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Address]:
     """Where these rows are, and what they say."""
     found: list[Address] = []
     for part in batched(rows):
@@ -249,7 +249,7 @@ def addresses(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Addre
     return found
 
 
-def holds(connection: sqlite3.Connection, owner: str | None, address: Address) -> bool:
+def has_chunk(connection: sqlite3.Connection, owner: str | None, address: Address) -> bool:
     """Whether an owner has exactly this chunk; a look-up."""
     found = connection.execute(
         "SELECT 1 FROM partitions p JOIN documents d ON d.partition = p.id JOIN chunks c ON c.document = d.id "
@@ -259,7 +259,7 @@ def holds(connection: sqlite3.Connection, owner: str | None, address: Address) -
     return found is not None
 
 
-def owners_of(connection: sqlite3.Connection, address: Address) -> set[str | None]:
+def chunk_owners(connection: sqlite3.Connection, address: Address) -> set[str | None]:
     """Everybody who has exactly this chunk; reads all documents."""
     return {
         owner
@@ -271,7 +271,7 @@ def owners_of(connection: sqlite3.Connection, address: Address) -> set[str | Non
     }
 
 
-def analysed(
+def stored_terms(
     connection: sqlite3.Connection, owners: Iterable[str | None], now: datetime
 ) -> dict[tuple[str | None, str, int], Terms]:
     """Stored terms of everything these owners have that a search finds, by owner, document and chunk."""
@@ -283,7 +283,7 @@ def analysed(
             "JOIN partitions p ON p.id = c.partition WHERE p.owner IS ? "
             "AND NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?) "
             "AND NOT EXISTS (SELECT 1 FROM quarantine q WHERE q.document = d.id)",
-            (owner, microseconds(now)),
+            (owner, to_microseconds(now)),
         )
     }
 
@@ -352,7 +352,7 @@ def _in_keywords(
     chosen = dice.sample(list(rows), min(len(rows), _PROBED))
     held = dict(_terms_of(store.catalog.connection(), chosen))
     try:
-        leg = store.legs.raw_keywords(partition) if partition.chunks else None
+        leg = store.indexes.open_keyword_index(partition) if partition.chunks else None
         if leg is None:
             return
         asked = {
@@ -391,7 +391,7 @@ def _in_vectors(store: Store, partition: PartitionRow, rows: Sequence[int]) -> I
         return
     off = 0
     try:
-        leg = store.legs.raw_vectors(partition)
+        leg = store.indexes.open_vector_index(partition)
         for part in batched(rows):
             marks = ",".join("?" * len(part))
             packed = dict(

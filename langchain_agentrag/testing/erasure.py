@@ -38,7 +38,7 @@ def leftovers(store: Store, texts: Iterable[str]) -> list[str]:
             name = path.relative_to(store.folder).as_posix()
             findings += [f"{name} holds text {number}" for number in hits]
     for partition in store.catalog.partitions():
-        folder = store.legs.keyword_folder(partition.name)
+        folder = store.indexes.keyword_folder(partition.name)
         if folder.exists():
             findings += [f"keyword/{partition.name} {problem}" for problem in _dead_terms(folder)]
     return findings

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.text.numerals import other_forms
+from langchain_agentrag.text.numerals import number_variants
 from langchain_agentrag.text.tokenizer import (
     EMOJI,
     HAN,
@@ -24,12 +24,12 @@ from langchain_agentrag.text.tokenizer import (
     STOP_WORDS,
     Backend,
     Folded,
+    bigrams,
     choose,
     cut,
     fold,
     fold_case,
     is_code,
-    pairs,
     segmenter,
     simplify,
     whole_terms,
@@ -335,9 +335,9 @@ class Analyzer:
                         words += cutter.parts(piece)
                 grams += run
                 if len(run) > 1:
-                    grams += pairs(run)
+                    grams += bigrams(run)
             elif kind == SCRIPT:
-                words += pairs(run)
+                words += bigrams(run)
                 grams += run
                 positions += max(len(run) - 1, 1)
                 characters += len(run)
@@ -375,7 +375,7 @@ class Analyzer:
             text: The question.
         """
         wider, text = {field: dict(terms) for field, terms in query.items()}, comparable(fold(text))
-        numbers = other_forms(text)
+        numbers = number_variants(text)
         others = dict.fromkeys(numbers)
         if self._synonyms:
             held = self._synonyms.found(text)
@@ -410,7 +410,7 @@ class Analyzer:
             if kind == HAN:
                 self._query_han(simplify(run), stop_words, words, grams)
             elif kind == SCRIPT:
-                for pair in pairs(run):
+                for pair in bigrams(run):
                     words.add(pair, weigh.spaced / 2)  # a word of these scripts makes about two pairs
                 if len(run) == 1:
                     grams.add(run, weigh.grams)
@@ -456,7 +456,7 @@ class Analyzer:
                     for part in self._segmenter.parts(piece):
                         words.add(part, weigh.inner)
         if len(run) > 1:
-            for place, pair in enumerate(pairs(run)):
+            for place, pair in enumerate(bigrams(run)):
                 if told[place] or told[place + 1]:
                     grams.add(pair, weigh.grams)
 

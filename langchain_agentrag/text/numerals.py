@@ -14,7 +14,7 @@ _ARABIC = re.compile(r"(?<![A-Za-z0-9_.,:/+-])[0-9]+(?![A-Za-z0-9_]|[.,:/+-][0-9
 _HAN = re.compile(f"[{''.join(_DIGITS)}{''.join(_UNITS)}]+")
 
 
-def other_forms(folded: str) -> list[str]:
+def number_variants(folded: str) -> list[str]:
     """The numbers of a folded, simplified text as they are written in the other way, with 年, 月 … where it matters."""
     found: dict[str, None] = {}
     for match in _ARABIC.finditer(folded):

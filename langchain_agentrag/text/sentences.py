@@ -33,7 +33,7 @@ _WRAP_WIDTHS = range(30, 140)
 """Widths, in columns, at which editors and mail programs wrap a paragraph."""
 
 
-def says_something(text: str) -> bool:
+def has_content(text: str) -> bool:
     """Whether a text holds a letter, a digit or a symbol, not only space, control characters and punctuation."""
     return any(unicodedata.category(char)[0] not in "ZCP" for char in text)
 

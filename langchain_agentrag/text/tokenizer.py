@@ -157,7 +157,7 @@ ATOMS = re.compile(ATOM)
 """The atoms of a word run."""
 
 
-def pairs(run: str) -> list[str]:
+def bigrams(run: str) -> list[str]:
     """Every two neighbouring characters, or the run itself where it has only one."""
     return list(map("".join, pairwise(run))) or [run]
 
@@ -194,8 +194,8 @@ class _RJieba:
 
     def tag(self, run: str) -> list[tuple[str, str]]:
         """Words with their parts of speech."""
-        pairs: list[tuple[str, str]] = self._jieba.tag(run)
-        return pairs
+        bigrams: list[tuple[str, str]] = self._jieba.tag(run)
+        return bigrams
 
     def _parts(self, word: str) -> tuple[str, ...]:
         return tuple(part for part in _inner(word) if self._jieba.has_word(part))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from langchain_agentrag.agent.citation_support import codes, holds_quote, judge_by_rules, quantities
 from langchain_agentrag.agent.citations import CitedSource, check_citations, model_judge
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.types import Hit, Passage, short_reference
+from langchain_agentrag.types import Hit, Passage, short_id_of
 
 PUMP = (
     "三号泵的滤网每 900 小时更换一次，不得用压缩空气吹洗。报警 E1102 表示主轴过热，处理方法是清洁滤网。"
@@ -106,7 +106,7 @@ def test_codes_are_told_from_numbers():
         ("滤网每九百小时更换一次 [1][2]。", {"1": "read", "2": "read"}),
         ("滤网每九百小时更换一次 [泵.md#0]。", {"泵.md#0": "read"}),
         ("滤网每九百小时更换一次 [lease.pdf#9]。", {"lease.pdf#9": "missing"}),
-        (f"滤网每九百小时更换一次 [{short_reference('泵.md', 0)}]。", {short_reference("泵.md", 0): "read"}),
+        (f"滤网每九百小时更换一次 [{short_id_of('泵.md', 0)}]。", {short_id_of("泵.md", 0): "read"}),
         ("滤网每九百小时更换一次 [c000000]。", {"c000000": "missing"}),
         ("滤网每九百小时更换一次 [见附录]。", {}),
         ("滤网每九百小时更换一次。", {}),

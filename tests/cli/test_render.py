@@ -17,7 +17,7 @@ from rich.console import Console
 from langchain_agentrag.cli.render import bar, breaks, hits_table, passage_view, place, report_view
 from langchain_agentrag.cli.session import hits_document, to_json
 from langchain_agentrag.cli.snippets import NEAR, WINDOW, printable, snippet
-from langchain_agentrag.types import Explanation, Failure, Hit, Hits, LegEvidence, Passage, SyncReport
+from langchain_agentrag.types import Explanation, Failure, Hit, Hits, IndexEvidence, Passage, SyncReport
 
 
 def drawn(view: object, width: int = 100) -> str:
@@ -28,8 +28,8 @@ def drawn(view: object, width: int = 100) -> str:
 
 def make_hit(text: str = "错误码 E1102 表示刀库卡住。", **fields) -> Hit:
     explanation = Explanation(
-        vector=LegEvidence(3, 0.871, 0.61),
-        keyword=LegEvidence(1, 7.31, 0.92),
+        vector=IndexEvidence(3, 0.871, 0.61),
+        keyword=IndexEvidence(1, 7.31, 0.92),
         matched=("E1102",),
         highlights=((text.find("E1102"), text.find("E1102") + 5),),
     )
@@ -149,7 +149,7 @@ def test_columns_stay_aligned_with_chinese_text():
 
 
 def test_a_leg_without_evidence_is_a_dash():
-    hit = make_hit(explanation=Explanation(vector=LegEvidence(1, 0.8, 0.4)))
+    hit = make_hit(explanation=Explanation(vector=IndexEvidence(1, 0.8, 0.4)))
     assert "keyword –" in drawn(hits_table(Hits([hit], query="q")))
 
 

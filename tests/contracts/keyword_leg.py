@@ -1,4 +1,4 @@
-"""What every keyword leg must do: one check per sentence of `index.protocol.KeywordLeg`."""
+"""What every keyword leg must do: one check per sentence of `index.protocol.KeywordIndex`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from langchain_agentrag.store.protocols import KeywordLeg, Rows
+from langchain_agentrag.store.protocols import KeywordIndex, Rows
 from langchain_agentrag.text import Terms
 from tests.contracts.reference import MemoryKeywords
 
@@ -33,7 +33,7 @@ class KeywordLegContract:
     """`make()` gives an empty leg, `reopen(leg)` the same leg as another process would open it."""
 
     def test_it_has_the_methods_of_the_seam(self, make, reopen):
-        assert isinstance(make(), KeywordLeg)
+        assert isinstance(make(), KeywordIndex)
 
     def test_an_empty_leg_answers_everything_with_nothing(self, make, reopen):
         leg = make()

@@ -25,24 +25,24 @@ from langchain_agentrag.search.fusion import (
     calibrate_bm25,
     calibrate_cosine,
     check_weights,
+    combined_evidence,
     confidence,
-    evidence,
     fuse,
-    recency_lift,
-    telling_words,
+    keyword_evidence,
+    recency_boost,
 )
 from langchain_agentrag.store.commit import embedding_text
 from langchain_agentrag.store.partition_cache import cosines
 from langchain_agentrag.text import FIELDS, Terms
 from langchain_agentrag.text.chunking import chunk_document
-from langchain_agentrag.types import Chunk, Explanation, Hit, LegEvidence
+from langchain_agentrag.types import Chunk, Explanation, Hit, IndexEvidence
 
 Window = tuple[datetime | None, datetime | None]
 """From a moment on, before another one."""
 
 
 class MemoryKeywords:
-    """A `KeywordLeg` in a dict."""
+    """A `KeywordIndex` in a dict."""
 
     def __init__(self) -> None:
         self._held: dict[int, Terms] = {}
@@ -86,7 +86,7 @@ class MemoryKeywords:
 
 
 class MemoryVectors:
-    """A `VectorLeg` in a dict, exact."""
+    """A `VectorIndex` in a dict, exact."""
 
     def __init__(self) -> None:
         self._held: dict[int, np.ndarray] = {}
@@ -295,7 +295,7 @@ class ReferenceStore:
         for place in fused:
             said = said_at(kept[place].document)
             if recency is not None and now is not None and said is not None:
-                lifts[place] = recency_lift(fused[place], now - said, recency)
+                lifts[place] = recency_boost(fused[place], now - said, recency)
         fused = {place: min(1.0, score + lifts[place]) for place, score in fused.items()}
         best = sorted(fused, key=lambda place: (-fused[place], -near.raw.get(place, -1.0), place))[:k]
         return [
@@ -317,7 +317,7 @@ class ReferenceStore:
     def _confidence(self, place: int, kept: list[Row], near: _Leg, words: _Leg) -> float:
         """From what the passage tells, how far it stands out, and how far the best other document is behind."""
         tells = {
-            one: evidence(near.told.get(one, 0.0), words.told.get(one, 0.0))
+            one: combined_evidence(near.told.get(one, 0.0), words.told.get(one, 0.0))
             for one in near.raw.keys() | words.raw.keys()
         }
         mine = kept[place].document.doc_id, kept[place].document.agent_id
@@ -361,7 +361,7 @@ class ReferenceStore:
                 leg.coverage[place] = scorer.coverage(scorer.held(counts))
                 codes = self._analyzer.codes(text) & set(row.terms.words)
                 leg.named[place] = max((scorer.rarity("words", code) for code in codes), default=0.0)
-                told = telling_words(raw / unit, leg.coverage[place], leg.named[place]) if unit else 0.0
+                told = keyword_evidence(raw / unit, leg.coverage[place], leg.named[place]) if unit else 0.0
                 leg.told[place] = told
                 leg.raw[place], leg.score[place] = raw, told if adapts else calibrate_bm25(raw, top)
                 leg.terms[place] = _points(query, counts, row, stats, freqs)
@@ -448,10 +448,10 @@ class _Leg:
     def ranking(self) -> list[tuple[int, float]]:
         return [(place, self.score[place]) for place in self.order()]
 
-    def evidence(self, place: int) -> LegEvidence | None:
+    def combined_evidence(self, place: int) -> IndexEvidence | None:
         if place not in self.raw:
             return None
-        return LegEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])
+        return IndexEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])
 
 
 def is_held(document: SourceDocument) -> bool:

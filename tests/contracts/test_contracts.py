@@ -27,9 +27,9 @@ from langchain_agentrag.filters import keys, parse
 from langchain_agentrag.search.fusion import fuse
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.chroma import ChromaFolder
-from langchain_agentrag.store.keyword_index import TantivyKeywords
+from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.store.lock import WriteLock
-from langchain_agentrag.store.vector_index import ChromaVectors
+from langchain_agentrag.store.vector_index import ChromaVectorIndex
 from tests.contracts.analyzer import AnalyzerContract
 from tests.contracts.connector import START, ConnectorContract
 from tests.contracts.filter_form import DOCUMENTS, FilterContract, matching
@@ -65,11 +65,11 @@ class TestReferenceKeywords(KeywordLegContract):
 class TestTantivyKeywords(KeywordLegContract):
     @pytest.fixture
     def make(self, folder):
-        return lambda: TantivyKeywords(folder / "keyword")
+        return lambda: TantivyKeywordIndex(folder / "keyword")
 
     @pytest.fixture
     def reopen(self, folder):
-        return lambda leg: TantivyKeywords(folder / "keyword")
+        return lambda leg: TantivyKeywordIndex(folder / "keyword")
 
 
 # -- vector legs ------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class TestChromaVectors(VectorLegContract):
     @pytest.fixture
     def make(self, chroma, owner):
         def fresh():
-            leg = ChromaVectors(chroma, "a-collection", owner)
+            leg = ChromaVectorIndex(chroma, "a-collection", owner)
             leg.create()
             return leg
 
@@ -111,7 +111,7 @@ class TestChromaVectors(VectorLegContract):
     def reopen(self, chroma, owner):
         def again(leg):
             chroma.close()
-            return ChromaVectors(chroma, "a-collection", owner)
+            return ChromaVectorIndex(chroma, "a-collection", owner)
 
         return again
 

@@ -1,4 +1,4 @@
-"""What every vector leg must do: one check per sentence of `index.protocol.VectorLeg`."""
+"""What every vector leg must do: one check per sentence of `index.protocol.VectorIndex`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from langchain_agentrag.store.protocols import VectorLeg
+from langchain_agentrag.store.protocols import VectorIndex
 from tests.contracts.reference import MemoryVectors
 
 
@@ -19,7 +19,7 @@ class VectorLegContract:
     """`make()` gives an empty leg, `reopen(leg)` the same leg as another process would open it."""
 
     def test_it_has_the_methods_of_the_seam(self, make, reopen):
-        assert isinstance(make(), VectorLeg)
+        assert isinstance(make(), VectorIndex)
 
     def test_an_empty_leg_answers_everything_with_nothing(self, make, reopen):
         leg = make()

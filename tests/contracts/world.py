@@ -292,8 +292,8 @@ class World:
         _same(
             list(hits), list(alone), f"search of {agent!r} for {query!r}, {more}, against a store of its own"
         )
-        assert (hits.trail, hits.searched) == (alone.trail, alone.searched)
-        for dropped in hits.trail.dropped if hits.trail else ():
+        assert (hits.trace, hits.searched) == (alone.trace, alone.searched)
+        for dropped in hits.trace.dropped if hits.trace else ():
             assert dropped.agent_id in {None, agent}
 
     def read(

@@ -31,7 +31,7 @@ from langchain_agentrag.errors import UsageError
 from langchain_agentrag.guard.operation_log import POINTS
 from langchain_agentrag.guard.operations import AgentOperations, Operations
 from langchain_agentrag.guard.tool_rules import GuardedTool, ToolRule
-from langchain_agentrag.store.failpoints import reach
+from langchain_agentrag.store.failpoints import failpoint
 
 EFFECT_POINTS = ("effect-before", "effect-after")
 AGENTS = ("lina", "智能体-a")
@@ -52,11 +52,11 @@ def effects(folder: Path) -> list[tuple[str, int, str]]:
 def append(folder: Path, agent: str, number: int) -> str:
     answer = uuid.uuid4().hex
     line = json.dumps([agent, number, answer]) + "\n"
-    reach("effect-before")
+    failpoint("effect-before")
     descriptor = os.open(folder / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, line.encode())
     os.close(descriptor)
-    reach("effect-after")
+    failpoint("effect-after")
     return answer
 
 
@@ -173,7 +173,7 @@ def start(folder: Path, first: int, last: int, fault: str, *, broken: bool) -> s
         [*command, *(["--broken"] if broken else [])],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "AGENTRAG_FAULT": fault},
+        env={**os.environ, "AGENTRAG_FAILPOINT": fault},
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from langchain_agentrag import Chunking, DualIndexer, SourceDocument
 from langchain_agentrag.ingest import pipeline
-from langchain_agentrag.text.sentences import says_something
+from langchain_agentrag.text.sentences import has_content
 from langchain_agentrag.types import SyncReport
 from tests.fakes import RecordingEmbeddings
 
@@ -26,12 +26,12 @@ def store(tmp_path: Path, model):
 
 @pytest.mark.parametrize("text", ["a", "1", "中", "😀", "a。", "+", "$", "ー", "é"])
 def test_a_letter_a_digit_or_a_symbol_says_something(text: str):
-    assert says_something(f"。 {text}\n")
+    assert has_content(f"。 {text}\n")
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u3000", "。。。", "!?", "---", "\x00", "\u200b", "\ud83d", "“”"])
 def test_space_and_punctuation_say_nothing(text: str):
-    assert not says_something(text)
+    assert not has_content(text)
 
 
 def test_chunks_that_say_nothing_are_left_out_and_the_others_stay_where_they_are(store: DualIndexer):
@@ -39,7 +39,7 @@ def test_chunks_that_say_nothing_are_left_out_and_the_others_stay_where_they_are
     store.index_documents([SourceDocument("d", text, kind="markdown")])
     hits = store.search("words", 10)
     assert sorted(hit.chunk_id for hit in hits) == list(range(len(hits)))
-    assert all(says_something(hit.text) and text[hit.start : hit.end] == hit.text for hit in hits)
+    assert all(has_content(hit.text) and text[hit.start : hit.end] == hit.text for hit in hits)
     assert store.read("d", 0, after=99).text == text.strip(), "the whole text can still be read"
 
 

@@ -23,7 +23,7 @@ from langchain_agentrag.store import (
     vector_index,
 )
 from langchain_agentrag.store import store as storage
-from langchain_agentrag.store.queries import Living
+from langchain_agentrag.store.queries import VisiblePartition
 from langchain_agentrag.types import Hits
 from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
@@ -52,7 +52,7 @@ def _() -> Any:
         allowed: Any,
         *_: Any,
     ) -> Any:
-        return searcher._members(store.vectors(partition).nearest(vector_, 1), allowed)
+        return searcher._members(store.vector_index(partition).nearest(vector_, 1), allowed)
 
     return around(searcher, "_approximate", short)
 
@@ -72,7 +72,7 @@ def _() -> Any:
 
 @fault("a slice counts as handed over although Chroma never got it", **BEHIND)
 def _() -> Any:
-    return around(vector_index.ChromaVectors, "add", lambda original, leg, *_: None)
+    return around(vector_index.ChromaVectorIndex, "add", lambda original, leg, *_: None)
 
 
 @fault("OR drops a branch in the column masks")
@@ -87,28 +87,28 @@ def _() -> Any:
 
 @fault("a delete forgets the keyword leg")
 def _() -> Any:
-    return around(keyword_index.TantivyKeywords, "delete", lambda original, self, rows: None)
+    return around(keyword_index.TantivyKeywordIndex, "delete", lambda original, self, rows: None)
 
 
 @fault("a delete forgets the vector leg", **ON_CHROMA)
 def _() -> Any:
-    return around(vector_index.ChromaVectors, "delete", lambda original, self, rows: None)
+    return around(vector_index.ChromaVectorIndex, "delete", lambda original, self, rows: None)
 
 
 @fault("a write forgets the keyword leg")
 def _() -> Any:
-    return around(keyword_index.TantivyKeywords, "add", lambda original, self, rows, terms: None)
+    return around(keyword_index.TantivyKeywordIndex, "add", lambda original, self, rows, terms: None)
 
 
 @fault("a write forgets the vector leg", **ON_CHROMA)
 def _() -> Any:
-    return around(vector_index.ChromaVectors, "add", lambda original, self, rows, vectors: None)
+    return around(vector_index.ChromaVectorIndex, "add", lambda original, self, rows, vectors: None)
 
 
 @fault("Chroma gets the vectors in another order", **ON_CHROMA)
 def _() -> Any:
     return around(
-        vector_index.ChromaVectors,
+        vector_index.ChromaVectorIndex,
         "add",
         lambda original, self, rows, vectors: original(self, rows, vectors[::-1].copy()),
     )
@@ -125,13 +125,15 @@ def _() -> Any:
             field: {term: found.doc_freq(field, term) for term in terms} for field, terms in query.items()
         }
 
-    return around(keyword_index.TantivyKeywords, "doc_freqs", stale)
+    return around(keyword_index.TantivyKeywordIndex, "doc_freqs", stale)
 
 
 @fault("every agent's texts count in everybody's scores")
 def _() -> Any:
     def all_of_them(original: Any, store: Any, partitions: Any, *rest: Any) -> Any:
-        return original(store, [Living(part) for part in store.catalog.partitions() if part.chunks], *rest)
+        return original(
+            store, [VisiblePartition(part) for part in store.catalog.partitions() if part.chunks], *rest
+        )
 
     return around(searcher, "keyword_scorer", all_of_them)
 
@@ -142,7 +144,7 @@ def _() -> Any:
         if sign > 0:
             original(self, lengths, sign)
 
-    return around(commit.Tally, "count", upwards)
+    return around(commit.PartitionDelta, "count", upwards)
 
 
 @fault("one memory of rows for all partitions")
@@ -151,7 +153,7 @@ def _() -> Any:
         held = next(iter(self._caches.values()), None)
         return held or original(self, partition)
 
-    return around(indexes.Legs, "cache", first)
+    return around(indexes.PartitionIndexes, "cache", first)
 
 
 @fault("vectors of other agents' texts are taken over")
@@ -162,7 +164,7 @@ def _() -> Any:
             found |= original(connection, other, hashes)
         return found
 
-    return around(pipeline, "known_vectors", anybody)
+    return around(pipeline, "cached_vectors", anybody)
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ def _() -> Any:
 @fault("the legs are exchanged in fusion")
 def _() -> Any:
     return around(
-        ranking, "fused_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])
+        ranking, "fuse_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])
     )
 
 

@@ -17,20 +17,23 @@ def _whoever_asks(original: Any, self: Any, partition: Any, now: Any, **_: Any) 
 
 @fault("what is quarantined is found unasked")
 def _() -> Any:
-    return around(queries.Expiries, "living", _whoever_asks)
+    return around(queries.PartitionVisibility, "visible", _whoever_asks)
 
 
 @fault("what is quarantined is found unasked, over HNSW", **ON_CHROMA)
 def _() -> Any:
-    return around(queries.Expiries, "living", _whoever_asks)
+    return around(queries.PartitionVisibility, "visible", _whoever_asks)
 
 
 @fault("what is quarantined goes on counting in the scores of the rest")
 def _() -> Any:
     def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
-        return replace(original(self, partition, now, **options), gone=original(self, partition, now).gone)
+        return replace(
+            original(self, partition, now, **options),
+            excluded_doc_freqs=original(self, partition, now).excluded_doc_freqs,
+        )
 
-    return around(queries.Expiries, "living", counting)
+    return around(queries.PartitionVisibility, "visible", counting)
 
 
 @fault("what is quarantined goes on counting in lengths and numbers")
@@ -39,7 +42,7 @@ def _() -> Any:
         whole = original(self, partition, now).partition
         return replace(original(self, partition, now, **options), partition=whole)
 
-    return around(queries.Expiries, "living", counting)
+    return around(queries.PartitionVisibility, "visible", counting)
 
 
 @fault("what was released goes on being left out of the counts")
@@ -58,7 +61,7 @@ def _() -> Any:
             return original(self, scope, **options)
         owners = (part.owner for part in self._store.catalog.partitions())
         return [
-            living for owner in owners if (living := self._store.living(owner)) and living.partition.chunks
+            living for owner in owners if (living := self._store.visible(owner)) and living.partition.chunks
         ]
 
     return around(searcher.Searcher, "_partitions", opened)

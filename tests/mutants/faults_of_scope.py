@@ -15,7 +15,7 @@ from langchain_agentrag.search import passages, searcher
 from langchain_agentrag.store import partition_cache
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.catalog import Catalog
-from langchain_agentrag.store.queries import Living, StoredDocument
+from langchain_agentrag.store.queries import StoredDocument, VisiblePartition
 from tests.mutants.faults import around, fault
 
 # -- who may see what -------------------------------------------------------------------------------------------------
@@ -26,7 +26,7 @@ def _partitions_of(chosen: Callable[[str | None, str | None], bool]) -> Abstract
 
     def wrong(original: Any, self: Any, scope: Scope, **_options: Any) -> Any:
         return [
-            Living(part)
+            VisiblePartition(part)
             for part in self._store.catalog.partitions()
             if part.chunks and chosen(part.owner, scope.agent_id)
         ]

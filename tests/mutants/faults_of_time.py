@@ -8,25 +8,27 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
-from langchain_agentrag.filters import Condition, Not, Or, within
+from langchain_agentrag.filters import Condition, Not, Or, time_filter
 from langchain_agentrag.search import options, ranking
 from langchain_agentrag.store import commit, queries
 from langchain_agentrag.store import store as storage
-from langchain_agentrag.store.queries import Living
+from langchain_agentrag.store.queries import VisiblePartition
 from tests.mutants.faults import around, fault
 
 
 @fault("what has expired is found until it is swept")
 def _() -> Any:
-    return patch.object(queries.Expiries, "living", lambda self, partition, now, **_: Living(partition))
+    return patch.object(
+        queries.PartitionVisibility, "visible", lambda self, partition, now, **_: VisiblePartition(partition)
+    )
 
 
 @fault("what has expired goes on counting in the scores of the rest")
 def _() -> Any:
     def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
-        return replace(original(self, partition, now, **options), gone={})
+        return replace(original(self, partition, now, **options), excluded_doc_freqs={})
 
-    return around(queries.Expiries, "living", counting)
+    return around(queries.PartitionVisibility, "visible", counting)
 
 
 @fault("what has expired goes on counting in lengths and numbers")
@@ -34,7 +36,7 @@ def _() -> Any:
     def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
         return replace(original(self, partition, now, **options), partition=partition)
 
-    return around(queries.Expiries, "living", counting)
+    return around(queries.PartitionVisibility, "visible", counting)
 
 
 @fault("a document is gone a moment after it expires")
@@ -56,14 +58,14 @@ def _() -> Any:
         return original(connection, replace(given, sweep=False) if given.sweep else given, *rest)
 
     both = ExitStack()
-    both.enter_context(around(queries.Expiries, "due", everything))
+    both.enter_context(around(queries.PartitionVisibility, "due", everything))
     both.enter_context(around(storage, "commit", all_of_it))
     return both
 
 
 @fault("a range is ignored")
 def _() -> Any:
-    return patch.object(options, "within", lambda after, before: None)
+    return patch.object(options, "time_filter", lambda after, before: None)
 
 
 @fault("a range holds its end")
@@ -71,16 +73,16 @@ def _() -> Any:
     def closed(original: Any, after: Any, before: Any) -> Any:
         return original(after, before and before + timedelta(microseconds=1))
 
-    return around(options, "within", closed)
+    return around(options, "time_filter", closed)
 
 
 @fault("a document without a time is in every range")
 def _() -> Any:
     def lenient(after: Any, before: Any) -> Any:
-        kept = within(after, before)
+        kept = time_filter(after, before)
         return kept and Or((kept, Not(Condition("$time", "$gt", "0001-01-01"))))
 
-    return patch.object(options, "within", lenient)
+    return patch.object(options, "time_filter", lenient)
 
 
 @fault("being recent counts for more than the words")

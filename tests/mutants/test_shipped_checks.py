@@ -67,11 +67,11 @@ def test_a_leak_by_a_filter_is_found(world):
     from langchain_agentrag.filters import keys
     from langchain_agentrag.scope import Scope
     from langchain_agentrag.search import searcher
-    from langchain_agentrag.store.queries import Living
+    from langchain_agentrag.store.queries import VisiblePartition
 
     def opened(original, self, request):
         if "agent_id" in keys(request.condition):
-            everybody = [Living(part) for part in self._store.catalog.partitions() if part.chunks]
+            everybody = [VisiblePartition(part) for part in self._store.catalog.partitions() if part.chunks]
             with (
                 around(searcher.Searcher, "_partitions", lambda _, self, scope, **__: everybody),
                 around(Scope, "admits", lambda _, self, owner: True),
@@ -125,7 +125,7 @@ def test_damage_in_the_catalog_is_found(world, kind):
 def test_damage_in_the_keyword_leg_is_found(world):
     store = world.indexer._store
     partition = store.catalog.partition("a")
-    leg = store.legs.raw_keywords(partition)
+    leg = store.indexes.open_keyword_index(partition)
     row = int(leg.rows()[0])
     with store.lock.held():
         leg.delete([row])
@@ -142,7 +142,7 @@ def test_damage_in_chroma_is_found(world):
     store = world.indexer._store
     partition = store.catalog.partition("a")
     with store.lock.held():
-        leg = store.legs.raw_vectors(partition)
+        leg = store.indexes.open_vector_index(partition)
         leg.add(leg.rows()[:1].tolist(), -np.eye(16, dtype=np.float32)[:1])
     with pytest.raises(AssertionError, match="not the catalog's"):
         assert_consistent(world.indexer)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_agentrag import DualIndexer, SourceDocument, filters
-from langchain_agentrag.store.partition_cache import filterable
+from langchain_agentrag.store.partition_cache import filter_view
 from tests.fakes import GivenVectors
 
 MODES = ("hybrid", "vector", "keyword")
@@ -92,7 +92,7 @@ def agree(indexer: DualIndexer, documents: list[SourceDocument], agent: str | No
     expected = {
         document.doc_id
         for document in documents
-        if filters.match(where, filterable(agent, document.doc_id, document.metadata, "{}"))
+        if filters.match(where, filter_view(agent, document.doc_id, document.metadata, "{}"))
     }
     for mode in MODES:
         hits = indexer.search(WORD, len(documents) + 1, agent_id=agent, filter=where, mode=mode)

@@ -14,7 +14,7 @@ from langchain_core.documents import Document
 from langchain_agentrag import DualIndexer
 from langchain_agentrag.embedding import HashingEmbeddings
 from langchain_agentrag.errors import AgentRagError
-from langchain_agentrag.store.vector_index import ChromaVectors
+from langchain_agentrag.store.vector_index import ChromaVectorIndex
 
 AGENTS = ("planner", "审计员", None)
 TEXTS = (
@@ -30,7 +30,7 @@ def indexer(tmp_path: Path) -> Iterator[DualIndexer]:
     with DualIndexer(tmp_path / "store", HashingEmbeddings(64), chroma="always", exact_limit=0) as opened:
         for agent in AGENTS:
             opened.index_documents(documents(agent, range(60)), agent)
-        opened.settle()
+        opened.optimize()
         yield opened
 
 
@@ -50,13 +50,13 @@ def answer(indexer: DualIndexer, query: str, agent: str | None) -> list[tuple[st
 
 
 def test_chroma_is_asked_on_another_thread(indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch):
-    asked, real = [], ChromaVectors.nearest
+    asked, real = [], ChromaVectorIndex.nearest
 
-    def nearest(self: ChromaVectors, *given: object) -> object:
+    def nearest(self: ChromaVectorIndex, *given: object) -> object:
         asked.append(threading.current_thread())
         return real(self, *given)
 
-    monkeypatch.setattr(ChromaVectors, "nearest", nearest)
+    monkeypatch.setattr(ChromaVectorIndex, "nearest", nearest)
     indexer.search("密封件", agent_id="planner")
     assert asked
     assert threading.current_thread() not in asked
@@ -133,7 +133,7 @@ def test_closing_ends_searches_with_an_answer_or_an_error_that_says_so(tmp_path:
 def test_a_search_by_whoever_holds_the_write_lock_is_answered(tmp_path: Path):
     with DualIndexer(tmp_path / "store", HashingEmbeddings(64), chroma="always", exact_limit=0) as opened:
         opened.index_documents(documents(None, range(20)))
-        opened.settle()
+        opened.optimize()
     with DualIndexer(tmp_path / "store", HashingEmbeddings(64), chroma="always", exact_limit=0) as opened:
         with opened._store.lock.held():
             locked = [(hit.doc_id, hit.score) for hit in opened.search("密封件 更换 7")]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.search.postprocess import ALIKE, resemblance, same_groups
+from langchain_agentrag.search.postprocess import ALIKE, group_near_duplicates, jaccard
 
 LONG_ZH = "液压站压力不足时，应当依次检查油位、滤芯、油温和溢流阀，确认无误后再重新启动油泵并记录压力值。"
 LONG_EN = "When the hydraulic pressure is low, check the oil level, the filter, the temperature and the relief valve."
@@ -39,13 +39,13 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_these_are_the_same(one: str, other: str):
-    assert same_groups([one, other]) == [[0, 1]]
+    assert group_near_duplicates([one, other]) == [[0, 1]]
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_these_are_not(one: str, other: str):
-    assert same_groups([one, other]) == [[0], [1]]
-    assert same_groups([other, one]) == [[0], [1]]
+    assert group_near_duplicates([one, other]) == [[0], [1]]
+    assert group_near_duplicates([other, one]) == [[0], [1]]
 
 
 texts = st.lists(st.text(st.sampled_from("ab 不1。x油泵"), max_size=12), max_size=8)
@@ -53,7 +53,7 @@ texts = st.lists(st.text(st.sampled_from("ab 不1。x油泵"), max_size=12), max
 
 @given(texts, st.floats(0.1, 1))
 def test_every_text_is_in_one_group_that_begins_with_its_first(given_texts: list[str], least: float):
-    groups = same_groups(given_texts, least)
+    groups = group_near_duplicates(given_texts, least)
     assert sorted(place for group in groups for place in group) == list(range(len(given_texts)))
     assert [group[0] for group in groups] == sorted(group[0] for group in groups)
     assert all(group == sorted(group) for group in groups)
@@ -61,7 +61,7 @@ def test_every_text_is_in_one_group_that_begins_with_its_first(given_texts: list
 
 @given(texts)
 def test_equal_texts_are_always_together_and_stricter_never_joins_more(given_texts: list[str]):
-    strict, loose = same_groups(given_texts, 1.0), same_groups(given_texts, 0.3)
+    strict, loose = group_near_duplicates(given_texts, 1.0), group_near_duplicates(given_texts, 0.3)
     group_of = {place: number for number, group in enumerate(strict) for place in group}
     for one, text in enumerate(given_texts):
         for other in range(one):
@@ -73,11 +73,11 @@ def test_equal_texts_are_always_together_and_stricter_never_joins_more(given_tex
 def test_a_chain_of_small_changes_leads_nowhere():
     words = [f"wort{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
     chain = [" ".join([*words[step:], *words[:step][::-1]]) for step in range(0, 26, 2)]
-    for group in same_groups(chain, ALIKE):
+    for group in group_near_duplicates(chain, ALIKE):
         for place in group:
-            assert same_groups([chain[group[0]], chain[place]], ALIKE) == [[0, 1]]
+            assert group_near_duplicates([chain[group[0]], chain[place]], ALIKE) == [[0, 1]]
 
 
 def test_resemblance_is_jaccard():
-    assert resemblance(frozenset("abc"), frozenset("bcd")) == 0.5
-    assert resemblance(frozenset(), frozenset()) == 1.0
+    assert jaccard(frozenset("abc"), frozenset("bcd")) == 0.5
+    assert jaccard(frozenset(), frozenset()) == 1.0

@@ -22,9 +22,9 @@ from langchain_agentrag.search.fusion import (
     convex,
     distribution_based,
     fuse,
+    keyword_evidence,
     reciprocal_rank,
     relative_score,
-    telling_words,
 )
 
 RULES = ("convex", "rrf", "dbsf", "relative")
@@ -247,22 +247,22 @@ class TestTellingWords:
         [(0, 0.5, 0), (2.4, 0.5, 0.5), (2.4, 1, 2 / 3), (9, 0, 0), (-1, 1, 0)],
     )
     def test_half_is_told_by_a_word_and_a_fifth(self, strength, coverage, expected):
-        assert telling_words(strength, coverage) == pytest.approx(expected)
+        assert keyword_evidence(strength, coverage) == pytest.approx(expected)
 
     def test_a_code_that_one_passage_holds_tells_nearly_all_and_one_of_many_hardly_more(self):
-        assert telling_words(0.6, 1, 1.0) == pytest.approx(1 / 3 + 0.8 * 2 / 3)
-        assert telling_words(0.6, 1, 0.3) == pytest.approx(1 / 3 + 0.072 * 2 / 3)
+        assert keyword_evidence(0.6, 1, 1.0) == pytest.approx(1 / 3 + 0.8 * 2 / 3)
+        assert keyword_evidence(0.6, 1, 0.3) == pytest.approx(1 / 3 + 0.072 * 2 / 3)
 
     @given(st.floats(0, 1e6), *[st.floats(0, 1)] * 3)
     def test_a_rarer_code_never_tells_less(self, strength, coverage, one, other):
         rare, common = max(one, other), min(one, other)
-        assert telling_words(strength, coverage, common) <= telling_words(strength, coverage, rare) <= 1
+        assert keyword_evidence(strength, coverage, common) <= keyword_evidence(strength, coverage, rare) <= 1
 
     @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1), st.floats(0, 1))
     def test_more_strength_or_more_coverage_never_tells_less(self, weak, strong, little, much):
         weak, strong = sorted((weak, strong))
         little, much = sorted((little, much))
-        assert 0 <= telling_words(weak, little) <= telling_words(strong, much) <= 1
+        assert 0 <= keyword_evidence(weak, little) <= keyword_evidence(strong, much) <= 1
 
 
 class TestConfidence:

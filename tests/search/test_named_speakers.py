@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from langchain_agentrag.search.ranking import named, said_by_others
+from langchain_agentrag.search.ranking import named_speakers, other_speakers
 
 PEOPLE = {"Caroline Smith", "Mel", "林娜", "歐陽鋒", "user", "assistant"}
 
@@ -23,7 +23,7 @@ PEOPLE = {"Caroline Smith", "Mel", "林娜", "歐陽鋒", "user", "assistant"}
     ],
 )
 def test_a_speaker_is_named_by_the_whole_name_or_a_word_of_it(query, who):
-    assert named(query, PEOPLE) == who
+    assert named_speakers(query, PEOPLE) == who
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_speaker_is_named_by_the_whole_name_or_a_word_of_it(query, who):
     ],
 )
 def test_a_word_that_is_no_name_in_the_question_names_nobody(query, speakers):
-    assert named(query, speakers) == set()
+    assert named_speakers(query, speakers) == set()
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_a_word_that_is_no_name_in_the_question_names_nobody(query, speakers):
     ],
 )
 def test_the_longer_name_is_meant_and_capitals_tell_names_from_words(query, speakers, who):
-    assert named(query, speakers) == who
+    assert named_speakers(query, speakers) == who
 
 
 def test_only_what_somebody_else_says_is_another_ones_words():
     speakers = {1: "林娜", 2: "奥托", 3: "Mel"}
-    assert said_by_others("林娜和 Mel 聊了什么", speakers) == {2: "Mel, 林娜"}
-    assert said_by_others("聊了什么", speakers) == {}
-    assert said_by_others("Otto?", speakers) == {}
+    assert other_speakers("林娜和 Mel 聊了什么", speakers) == {2: "Mel, 林娜"}
+    assert other_speakers("聊了什么", speakers) == {}
+    assert other_speakers("Otto?", speakers) == {}

@@ -17,14 +17,14 @@ def request(query="word", k=5, agent_id=None, **options):
 
 def test_what_is_left_out_has_a_documented_value():
     asked = request()
-    assert (asked.mode, asked.weights, asked.fusion, asked.pool, asked.threshold) == (
+    assert (asked.mode, asked.weights, asked.fusion, asked.pool, asked.score_threshold) == (
         "hybrid",
         None,
         "adaptive",
         5,
         0.0,
     )
-    assert (asked.cap, asked.diversity, asked.condition, asked.vector, asked.scope.agent_id) == (
+    assert (asked.max_per_document, asked.diversity, asked.condition, asked.vector, asked.scope.agent_id) == (
         None,
         0.0,
         None,
@@ -49,7 +49,7 @@ def test_what_is_left_out_has_a_documented_value():
 )
 def test_a_leg_is_asked_when_it_can_count(mode, weights, vectors, keywords):
     asked = request(mode=mode, weights=weights)
-    assert (asked.asks_vectors, asked.asks_keywords) == (vectors, keywords)
+    assert (asked.uses_vector_index, asked.uses_keyword_index) == (vectors, keywords)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.langchain.retriever import HybridRetriever
 from langchain_agentrag.langchain.tools import SearchTool
 from langchain_agentrag.llama_index import HybridRetriever as LlamaRetriever
-from langchain_agentrag.search.explain import reason
+from langchain_agentrag.search.explain import explain_hit
 from langchain_agentrag.text.chunking import Chunking
 from langchain_agentrag.types import Hit, Hits
 
@@ -100,13 +100,13 @@ def test_a_document_changed_meanwhile_stays_as_it_was_found(
 ):
     from langchain_agentrag.search import postprocess
 
-    grow = postprocess.with_neighbours
+    grow = postprocess.expand_neighbours
 
     def changed_first(*args, **options):
         indexer.index_documents([SourceDocument("manual", "Something else entirely, 别的内容。")])
         return grow(*args, **options)
 
-    monkeypatch.setattr(postprocess, "with_neighbours", changed_first)
+    monkeypatch.setattr(postprocess, "expand_neighbours", changed_first)
     hits = indexer.search("齿轮", 1, neighbours=1)
     assert hits[0].covers is None
     assert "齿轮" in hits[0].text
@@ -135,7 +135,7 @@ def test_near_duplicates_become_one_that_names_the_others(indexer: DualIndexer):
 def test_a_private_copy_is_named_to_its_owner_alone(indexer: DualIndexer):
     def places(agent: str | None) -> set[str]:
         hits = indexer.search("刀库卡住 按急停", 5, agent_id=agent, collapse=True, explain=True)
-        dropped = {one.doc_id for one in hits.trail.dropped}
+        dropped = {one.doc_id for one in hits.trace.dropped}
         return dropped | {name for hit in hits for name in (hit.doc_id, *(one.doc_id for one in hit.also_in))}
 
     assert "copy-3" in places("lina")
@@ -173,16 +173,16 @@ def test_all_stages_work_on_each_other_and_each_is_told(indexer: DualIndexer):
     assert all(exact(indexer, hit) for hit in hits)
     told = " ".join(step for hit in hits for step in hit.explanation.steps)
     assert "reranked from" in told
-    assert "stands for 1 more" in told or any("says the same" in one.reason for one in hits.trail.dropped)
+    assert "stands for 1 more" in told or any("says the same" in one.reason for one in hits.trace.dropped)
     names = {(hit.doc_id, hit.chunk_id) for hit in hits}
-    assert not names & {(one.doc_id, one.chunk_id) for one in hits.trail.dropped}
+    assert not names & {(one.doc_id, one.chunk_id) for one in hits.trace.dropped}
 
 
 def test_the_account_says_why_each_candidate_is_out(indexer: DualIndexer):
     def reasons(**options) -> dict[str, set[str]]:
         hits = indexer.search("保养 刀库卡住", explain=True, **options)
         found: dict[str, set[str]] = {}
-        for one in hits.trail.dropped:
+        for one in hits.trace.dropped:
             found.setdefault(one.reason, set()).add(one.doc_id)
         return found
 
@@ -202,8 +202,8 @@ class _FirstOnly:
 
 
 def test_there_is_no_account_unless_asked_for(indexer: DualIndexer):
-    assert indexer.search("刀库").trail is None
-    trail = indexer.search("刀库", explain=True, filter={"lang": "zh"}, after="2020-01-01").trail
+    assert indexer.search("刀库").trace is None
+    trail = indexer.search("刀库", explain=True, filter={"lang": "zh"}, after="2020-01-01").trace
     assert "lang" in trail.filter
     assert "2020-01-01" in trail.filter
     assert trail.searched == "刀库"
@@ -234,7 +234,7 @@ def test_what_is_late_is_the_same_however_it_is_asked_for(indexer: DualIndexer):
     assert first.explanation.highlights == second.explanation.highlights
     assert first == second
     assert pickle.loads(pickle.dumps(first)) == second
-    assert reason(first) == reason(second)
+    assert explain_hit(first) == explain_hit(second)
 
 
 def test_the_drawing_escapes_and_shows_it_all(indexer: DualIndexer):

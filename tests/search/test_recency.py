@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.search.fusion import MOST_RECENCY, recency_lift
+from langchain_agentrag.search.fusion import MAX_RECENCY_BOOST, recency_boost
 
 scores = st.floats(0, 1)
 ages = st.timedeltas(min_value=timedelta(0))
@@ -15,13 +15,13 @@ halves = st.timedeltas(min_value=timedelta(microseconds=1))
 
 
 def lifted(score: float, age: timedelta, half: timedelta) -> float:
-    return score + recency_lift(score, age, half)
+    return score + recency_boost(score, age, half)
 
 
 @given(scores, st.timedeltas(), halves)
 def test_a_score_stays_in_its_range_and_gains_less_than_a_tenth(score, age, half):
-    lift = recency_lift(score, age, half)
-    assert 0 <= lift <= MOST_RECENCY * score
+    lift = recency_boost(score, age, half)
+    assert 0 <= lift <= MAX_RECENCY_BOOST * score
     assert score + lift <= 1
     assert lift == 0 or 0 < score < 1
 
@@ -29,7 +29,7 @@ def test_a_score_stays_in_its_range_and_gains_less_than_a_tenth(score, age, half
 @given(scores, ages, ages, halves)
 def test_it_never_grows_with_age(score, one, other, half):
     young, old = sorted((one, other))
-    assert recency_lift(score, young, half) >= recency_lift(score, old, half)
+    assert recency_boost(score, young, half) >= recency_boost(score, old, half)
 
 
 @given(scores, scores, ages, halves)
@@ -41,12 +41,12 @@ def test_of_one_age_the_better_stays_ahead(one, other, age, half):
 @given(scores, scores, ages, ages, halves)
 def test_a_clear_difference_is_never_turned(one, other, first, second, half):
     worse, better = sorted((one, other))
-    if better >= worse * (1 + MOST_RECENCY):
+    if better >= worse * (1 + MAX_RECENCY_BOOST):
         assert lifted(worse, first, half) <= lifted(better, second, half)
 
 
 @given(st.floats(0.01, 0.99), halves)
 def test_it_halves_with_the_half_life_and_the_future_is_new(score, half):
-    new = recency_lift(score, timedelta(0), half)
-    assert recency_lift(score, -half, half) == new
-    assert recency_lift(score, half, half) == new / 2
+    new = recency_boost(score, timedelta(0), half)
+    assert recency_boost(score, -half, half) == new
+    assert recency_boost(score, half, half) == new / 2

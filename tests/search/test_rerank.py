@@ -185,14 +185,14 @@ def test_no_hit_has_less_than_the_threshold_whoever_gave_the_score(second, tmp_p
         indexer.index_documents([Document(f"pump 泵 {oil}", id=oil) for oil in ("油", "oil", "gas", "气")])
         hits = indexer.search("pump 泵", k=4, reranker=second, score_threshold=0.3, explain=True)
         assert all(hit.score >= 0.3 for hit in hits)
-        assert hits.trail is not None
-        assert {hit.doc_id for hit in hits} | {one.doc_id for one in hits.trail.dropped} == {
+        assert hits.trace is not None
+        assert {hit.doc_id for hit in hits} | {one.doc_id for one in hits.trace.dropped} == {
             "油",
             "oil",
             "gas",
             "气",
         }
-        assert all("below the threshold" in one.reason for one in hits.trail.dropped)
+        assert all("below the threshold" in one.reason for one in hits.trace.dropped)
 
 
 def test_a_cross_encoder_by_name_needs_its_extra():

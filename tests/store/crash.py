@@ -157,10 +157,10 @@ def write_without_end(folder: Path, journal: Path, seed: int, *, behind: bool) -
             case "rebuild":
                 with store.lock.held():
                     partition = store.ensure_partition(None)
-                    store.legs.rebuild_vectors(store.legs.rebuild_keywords(partition))
+                    store.indexes.rebuild_vector_index(store.indexes.rebuild_keyword_index(partition))
             case "reset":
                 with store.lock.held():
-                    store.legs.reset_chroma()
+                    store.indexes.reset_chroma()
         note({"kind": "done"})
         model.apply(call)
 
@@ -188,7 +188,7 @@ def _plan(rng: random.Random, model: Model, first: int) -> list[dict]:
     ]
     rng.shuffle(calls)
     last = call(rng.choice(["forget", "forget", "rebuild", "reset"]), AGENT)
-    point = os.environ.get("AGENTRAG_FAULT", "")
+    point = os.environ.get("AGENTRAG_FAILPOINT", "")
     for what, start in (("forget", "forget"), ("rebuild", "rebuild"), ("reset", "chroma-")):
         if point.startswith(start):  # do not write for long before the point is reached
             return [*calls[:2], call(what, AGENT)]
@@ -203,7 +203,9 @@ def zygote() -> None:
         order = json.loads(line)
         child = os.fork()
         if not child:
-            os.environ["AGENTRAG_FAULT"] = order["fault"]  # read when the package is imported, which is now
+            os.environ["AGENTRAG_FAILPOINT"] = order[
+                "fault"
+            ]  # read when the package is imported, which is now
             logging.disable(logging.CRITICAL)
             try:
                 if order["what"] == "open":
@@ -417,10 +419,10 @@ class Killer:
 
 def next_kill(killer: Killer, count: int) -> Kill:
     """A third at named points, a third at random, a third followed by a kill of the recovery."""
-    from langchain_agentrag.store.failpoints import POINTS
+    from langchain_agentrag.store.failpoints import FAILPOINTS
 
     if count % 3 == 0:
-        return killer.kill_at(POINTS[count // 3 % len(POINTS)], killer.rng.choice([1, 1, 2, 3]))
+        return killer.kill_at(FAILPOINTS[count // 3 % len(FAILPOINTS)], killer.rng.choice([1, 1, 2, 3]))
     if count % 3 == 1:
         return killer.kill_at_random()
     return killer.kill_twice(killer.rng.choice(["", "", *RECOVERY_POINTS]))

@@ -18,7 +18,7 @@ from langchain_agentrag import DualIndexer, SourceDocument, indexer
 from langchain_agentrag.cli.app import app
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store import background_indexing, vector_index
-from langchain_agentrag.store.vector_index import ChromaVectors
+from langchain_agentrag.store.vector_index import ChromaVectorIndex
 from langchain_agentrag.testing.erasure import leftovers
 
 LIMIT = 20
@@ -94,30 +94,30 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DualIndex
         yield opened
 
 
-def waiting(store: DualIndexer, agent: str | None = None) -> int:
-    return store.stats(agent).waiting
+def unindexed(store: DualIndexer, agent: str | None = None) -> int:
+    return store.stats(agent).unindexed
 
 
 def test_every_answer_is_the_exact_one_while_rows_wait_and_afterwards(store: DualIndexer, exact: DualIndexer):
     for numbers in (range(90), range(90, 130), range(130, 170)):
         for each in (store, exact):
             each.index_documents(documents(numbers))
-        assert 0 < waiting(store) <= background_indexing._MOST * LIMIT
+        assert 0 < unindexed(store) <= background_indexing._MOST * LIMIT
         assert answers(store) == answers(exact)
         assert_sound(store)
-    assert 0 < waiting(store) < store.stats().chunks, "some in the graph, some not"
-    left = waiting(store)
-    assert store.settle() == left
-    assert waiting(store) == 0
+    assert 0 < unindexed(store) < store.stats().chunks, "some in the graph, some not"
+    left = unindexed(store)
+    assert store.optimize() == left
+    assert unindexed(store) == 0
     assert answers(store) == answers(exact)
     assert_sound(store)
-    assert store.verify().vectors == 170
+    assert store.verify().vector_index == 170
 
 
 def test_a_store_below_the_exact_limit_has_nothing_waiting(store: DualIndexer):
     store.index_documents(documents(range(LIMIT)))
-    assert waiting(store) == 0
-    assert store.settle() == 0
+    assert unindexed(store) == 0
+    assert store.optimize() == 0
 
 
 def test_what_is_replaced_or_deleted_while_it_waits_is_gone_before_and_after(
@@ -128,17 +128,17 @@ def test_what_is_replaced_or_deleted_while_it_waits_is_gone_before_and_after(
         each.index_documents(documents(range(50, 70), version=1))
         each.index_documents(documents(range(150, 155), version=1))
         each.delete([f"d{number}" for number in [*range(10), *range(90, 100), *range(155, 160)]])
-    assert waiting(store) > 0
+    assert unindexed(store) > 0
     assert answers(store) == answers(exact)
     assert_sound(store)
-    store.settle()
+    store.optimize()
     assert answers(store) == answers(exact)
     assert_sound(store)
 
 
 def test_a_filter_gets_its_k_hits_however_the_rows_are_spread(store: DualIndexer):
     store.index_documents(documents(range(100)))
-    store.settle()
+    store.optimize()
     store.index_documents(documents(range(100, 130)))
     for value in range(10):
         hits = store.search("数据库 gateway", 13, mode="vector", filter={"tenth": value})
@@ -149,22 +149,27 @@ def test_a_filter_gets_its_k_hits_however_the_rows_are_spread(store: DualIndexer
 def test_an_agent_is_told_of_its_own_and_shared_rows_only(store: DualIndexer):
     store.index_documents(documents(range(40)), "a")
     store.index_documents(documents(range(30)), "b")
-    assert (waiting(store, "a"), waiting(store, "b"), waiting(store, "c"), waiting(store)) == (40, 30, 0, 70)
+    assert (unindexed(store, "a"), unindexed(store, "b"), unindexed(store, "c"), unindexed(store)) == (
+        40,
+        30,
+        0,
+        70,
+    )
     store.index_documents(documents(range(25)))
-    assert (waiting(store, "a"), waiting(store, "c")) == (65, 25)
+    assert (unindexed(store, "a"), unindexed(store, "c")) == (65, 25)
     before = answers(store, "a")
     store.forget_agent("b")
     assert answers(store, "a") == before
-    store.settle()
+    store.optimize()
     assert answers(store, "a") == before
 
 
 def test_nothing_of_a_forgotten_agent_comes_back_with_what_waited(store: DualIndexer):
     store.index_documents([SourceDocument(f"s{n}", f"geheimwort{n} 密码本 {n}") for n in range(60)], "a")
     store.index_documents(documents(range(60)))
-    assert waiting(store, "a") > 60
+    assert unindexed(store, "a") > 60
     store.forget_agent("a")
-    store.settle()
+    store.optimize()
     assert_sound(store)
     assert len(store.search("geheimwort7", 5, agent_id="a", filter={"doc_id": "s7"})) == 0
     assert leftovers(store._store, ["geheimwort7", "密码本"]) == []
@@ -180,9 +185,9 @@ def test_the_background_hands_over_and_no_search_notices(
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         store.index_documents(documents(range(120)))
         deadline = time.monotonic() + 60
-        while waiting(store) and time.monotonic() < deadline:
+        while unindexed(store) and time.monotonic() < deadline:
             assert answers(store) == expected
-        assert waiting(store) == 0
+        assert unindexed(store) == 0
         assert answers(store) == expected
         assert_sound(store)
 
@@ -193,14 +198,14 @@ def test_what_waits_when_a_store_is_closed_goes_on_at_the_next_opening(
     monkeypatch.setattr(background_indexing, "_QUIET", 3600.0)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         store.index_documents(documents(range(90)))
-        left = waiting(store)
+        left = unindexed(store)
         assert left
     monkeypatch.setattr(background_indexing, "_AT_OPENING", 0.0)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         deadline = time.monotonic() + 60
-        while waiting(store) and time.monotonic() < deadline:
+        while unindexed(store) and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert waiting(store) == 0
+        assert unindexed(store) == 0
         assert_sound(store)
 
 
@@ -240,7 +245,7 @@ def test_an_open_store_sees_what_another_process_wrote_and_handed_over(
 ):
     for each in (store, exact):
         each.index_documents(documents(range(80)))
-    store.settle()
+    store.optimize()
     assert answers(store) == answers(exact)
     for code, numbers in (
         ("store.index_documents(documents(range(80, 110)))", range(80, 110)),
@@ -253,7 +258,7 @@ def test_an_open_store_sees_what_another_process_wrote_and_handed_over(
     for each in (store, exact):
         each.index_documents(documents(range(140, 190)))
     assert answers(store) == answers(exact)
-    store.settle()
+    store.optimize()
     assert answers(store) == answers(exact)
     assert_sound(store)
 
@@ -264,13 +269,13 @@ def test_a_client_that_cannot_see_many_rows_is_opened_anew(
     monkeypatch.setattr("langchain_agentrag.store.indexes._UNSEEN_LIMIT", 10)
     for each in (store, exact):
         each.index_documents(documents(range(60)))
-    store.settle()
+    store.optimize()
     assert answers(store) == answers(exact)
     elsewhere(store.path, "store.index_documents(documents(range(60, 100))); store.settle()")
     exact.index_documents(documents(range(60, 100)))
     assert answers(store) == answers(exact)
     partition = store._store.catalog.partition(None)
-    assert store._store.legs.chroma.horizon(partition.collection) == partition.indexed
+    assert store._store.indexes.chroma.last_visible_row(partition.collection) == partition.indexed
 
 
 def test_a_client_opened_between_two_writes_of_another_notices_the_second(
@@ -296,13 +301,13 @@ def test_a_client_opened_between_two_writes_of_another_notices_the_second(
 def test_a_store_changes_over_to_always_and_back(store: DualIndexer, tmp_path: Path, exact: DualIndexer):
     numbers = (range(90), range(90, 120), range(120, 150))
     store.index_documents(documents(numbers[0]))
-    assert waiting(store)
+    assert unindexed(store)
     with DualIndexer(tmp_path / "store", **{**OPEN, "chroma": "always"}) as other:
         other.index_documents(documents(numbers[1]))
-        assert waiting(other) == 0
+        assert unindexed(other) == 0
         assert_sound(other)
     store.index_documents(documents(numbers[2]))
-    assert waiting(store) == 30
+    assert unindexed(store) == 30
     for part in numbers:
         exact.index_documents(documents(part))
     assert answers(store) == answers(exact)
@@ -316,25 +321,25 @@ def test_a_chroma_that_fails_costs_no_write_and_no_hit(
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ChromaVectors, "add", full)
+        patched.setattr(ChromaVectorIndex, "add", full)
         for each in (store, exact):
             report = each.index_documents(documents(range(150)))
             assert report.added == 150
-        assert waiting(store) == 150
+        assert unindexed(store) == 150
         assert answers(store) == answers(exact)
         assert store.search("timeout").degraded == ()
         with pytest.raises(StoreError, match="disk is full"):
-            store.settle()
-    assert store.settle() == 150
+            store.optimize()
+    assert store.optimize() == 150
     assert answers(store) == answers(exact)
     assert_sound(store)
 
 
 def test_repair_builds_the_graph(store: DualIndexer):
     store.index_documents(documents(range(100)))
-    assert waiting(store)
+    assert unindexed(store)
     assert store.repair().ok
-    assert waiting(store) == 0
+    assert unindexed(store) == 0
 
 
 def test_a_store_from_before_rows_could_wait_opens_as_it_is(tmp_path: Path):
@@ -346,10 +351,10 @@ def test_a_store_from_before_rows_could_wait_opens_as_it_is(tmp_path: Path):
     connection.close()
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         assert_sound(store)
-        assert waiting(store) == 0
+        assert unindexed(store) == 0
         assert store._store.catalog.partition(None).collection == collection, "nothing had to be built"
         store.index_documents(documents(range(60, 90)))
-        assert waiting(store) == 30
+        assert unindexed(store) == 30
         assert_sound(store)
 
 
@@ -364,5 +369,5 @@ def test_the_command_that_indexes_leaves_nothing_waiting(tmp_path: Path, monkeyp
     done = CliRunner().invoke(app, ["index", str(folder), "--store", str(tmp_path / "store")])
     assert done.exit_code == 0, done.output
     with opened(tmp_path / "store") as store:
-        assert (store.stats().chunks, waiting(store)) == (30, 0)
+        assert (store.stats().chunks, unindexed(store)) == (30, 0)
         assert store._store.catalog.partition(None).in_chroma

@@ -10,8 +10,8 @@ import pytest
 
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store.catalog import Catalog, batched
-from langchain_agentrag.store.manifest import release_model
-from langchain_agentrag.store.queries import find_document, is_storable, known_vectors
+from langchain_agentrag.store.manifest import clear_model
+from langchain_agentrag.store.queries import cached_vectors, find_document, is_storable
 from langchain_agentrag.times import EPOCH
 
 
@@ -31,7 +31,7 @@ def test_a_transaction_that_raises_leaves_nothing(catalog: Catalog):
     with pytest.raises(ZeroDivisionError):
         half()
     assert "half" not in catalog.manifest()
-    catalog.promise(whole=1)
+    catalog.set_manifest(whole=1)
     assert catalog.manifest()["whole"] == 1
 
 
@@ -44,7 +44,7 @@ def test_an_sql_error_is_told_as_one_of_the_store(catalog: Catalog):
 def test_a_snapshot_stands_still_while_others_write(catalog: Catalog):
     with catalog.snapshot() as connection:
         before = connection.execute("SELECT count(*) FROM manifest").fetchone()
-        writer = threading.Thread(target=lambda: catalog.promise(later=1))
+        writer = threading.Thread(target=lambda: catalog.set_manifest(later=1))
         writer.start()
         writer.join()
         assert connection.execute("SELECT count(*) FROM manifest").fetchone() == before
@@ -80,8 +80,8 @@ def test_every_thread_has_a_connection_of_its_own(catalog: Catalog):
 
 
 def test_a_store_without_chunks_can_be_untied_from_its_model_and_one_with_chunks_cannot(catalog: Catalog):
-    catalog.promise(embedding={"name": "x"}, dimension=3, background=0.5, analyzer="kept")
-    assert release_model(catalog)
+    catalog.set_manifest(embedding={"name": "x"}, dimension=3, background=0.5, analyzer="kept")
+    assert clear_model(catalog)
     assert catalog.manifest().keys() & {"embedding", "dimension", "background"} == set()
     assert catalog.manifest()["analyzer"] == "kept"
 
@@ -89,7 +89,7 @@ def test_a_store_without_chunks_can_be_untied_from_its_model_and_one_with_chunks
 def test_what_cannot_be_stored_is_found_nowhere(catalog: Catalog):
     for doc_id in ("absent", "\ud83d", None, 5, b"x"):
         assert find_document(catalog.connection(), None, doc_id, EPOCH) is None  # type: ignore[arg-type]
-    assert known_vectors(catalog.connection(), "nobody", [b"x"]) == {}
+    assert cached_vectors(catalog.connection(), "nobody", [b"x"]) == {}
     assert is_storable("文字\x00")
     assert not is_storable("a\udfff")
 

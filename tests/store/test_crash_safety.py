@@ -17,9 +17,9 @@ import pytest
 from langchain_agentrag import DualIndexer
 from langchain_agentrag.errors import AgentRagError, StoreError
 from langchain_agentrag.store import store as store_module
-from langchain_agentrag.store.failpoints import POINTS
-from langchain_agentrag.store.keyword_index import TantivyKeywords
-from langchain_agentrag.store.vector_index import HNSW, ChromaVectors
+from langchain_agentrag.store.failpoints import FAILPOINTS
+from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
+from langchain_agentrag.store.vector_index import HNSW, ChromaVectorIndex
 from langchain_agentrag.types import SourceDocument
 from tests.store.crash import OPEN, Killer, next_kill, store_often, text_of, word_of
 
@@ -62,7 +62,7 @@ def _hnsw_files_written_often() -> Iterator[None]:
 @pytest.mark.timeout(600)
 def test_a_kill_at_every_named_point_loses_nothing_acknowledged(tmp_path: Path):
     with Killer(tmp_path, SEED) as killer:
-        for point in POINTS:
+        for point in FAILPOINTS:
             killer.kill_at(point)
 
 
@@ -98,15 +98,15 @@ def indexer(tmp_path: Path) -> Iterator[DualIndexer]:
 
 
 STEPS = {
-    "TantivyKeywords.add": (TantivyKeywords, "add"),
-    "TantivyKeywords.delete": (TantivyKeywords, "delete"),
-    "TantivyKeywords.purge": (TantivyKeywords, "purge"),
-    "ChromaVectors.add": (ChromaVectors, "add"),
-    "ChromaVectors.delete": (ChromaVectors, "delete"),
+    "TantivyKeywordIndex.add": (TantivyKeywordIndex, "add"),
+    "TantivyKeywordIndex.delete": (TantivyKeywordIndex, "delete"),
+    "TantivyKeywordIndex.purge": (TantivyKeywordIndex, "purge"),
+    "ChromaVectorIndex.add": (ChromaVectorIndex, "add"),
+    "ChromaVectorIndex.delete": (ChromaVectorIndex, "delete"),
     "commit": (store_module, "commit"),
 }
 REACHED = {
-    "add": ("TantivyKeywords.add", "ChromaVectors.add", "commit"),
+    "add": ("TantivyKeywordIndex.add", "ChromaVectorIndex.add", "commit"),
     "update": tuple(step for step in STEPS if "purge" not in step),
     "delete": tuple(step for step in STEPS if "add" not in step),
 }
@@ -182,7 +182,7 @@ def test_a_leg_that_fails_for_good_fails_the_batch_and_nothing_of_it_shows(
     def broken(*_: object) -> None:
         raise InjectedError("for good")
 
-    monkeypatch.setattr(ChromaVectors, "add", broken)
+    monkeypatch.setattr(ChromaVectorIndex, "add", broken)
     with pytest.raises(InjectedError):
         indexer.index_documents(documents(range(40, 60)))
     monkeypatch.undo()
@@ -357,7 +357,7 @@ def test_a_leg_that_cannot_be_rebuilt_does_not_keep_the_store_from_opening(
     def full(*_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(ChromaVectors, "add", full)
+    monkeypatch.setattr(ChromaVectorIndex, "add", full)
     with DualIndexer(copy, **OPEN) as indexer:
         hits = indexer.search(text_of(None, 700, 0), 3, mode="vector")
         assert hits[0].doc_id == "700"

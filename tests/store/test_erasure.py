@@ -14,7 +14,7 @@ from langchain_agentrag import DualIndexer
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store import chroma
 from langchain_agentrag.store.catalog import Catalog
-from langchain_agentrag.store.keyword_index import TantivyKeywords
+from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.testing.erasure import leftovers
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.types import SourceDocument
@@ -81,7 +81,9 @@ def assert_gone(indexer: DualIndexer, *more: str) -> None:
     }
     for partition in indexer._store.catalog.partitions():
         if partition.chunks:
-            searcher = TantivyKeywords(indexer._store.legs.keyword_folder(partition.name))._index.searcher()
+            searcher = TantivyKeywordIndex(
+                indexer._store.indexes.keyword_folder(partition.name)
+            )._index.searcher()
             left = {pair for pair in terms_of_secrets() - common if searcher.doc_freq(*pair)}
             assert left == set()
 
@@ -100,7 +102,7 @@ def test_the_scan_sees_what_is_there(store: DualIndexer):
         assert len(traces()) not in numbers
         indexer._store.catalog.connection().execute("DELETE FROM chunks WHERE text = ?", (SECRETS["en"],))
         partition = indexer._store.catalog.partition(None)
-        indexer._store.keywords(partition).delete([21])
+        indexer._store.keyword_index(partition).delete([21])
         assert any("deleted rows" in finding for finding in leftovers(indexer._store, []))
 
 
@@ -213,7 +215,7 @@ def test_erasure_that_fails_is_told_and_done_when_the_store_is_opened_again(
         def refuse(*_: object) -> None:
             raise StoreError("the disk says no")
 
-        monkeypatch.setattr(TantivyKeywords, "destroy", refuse)
+        monkeypatch.setattr(TantivyKeywordIndex, "destroy", refuse)
         monkeypatch.setattr(chroma, "sweep", refuse)
         with pytest.raises(StoreError, match="not every trace"):
             indexer.forget_agent(OWNER)
@@ -289,7 +291,7 @@ def test_memory_that_chroma_copies_into_a_new_index_is_zeroed(tmp_path: Path):
     with DualIndexer(tmp_path / "store", embeddings="hash", chroma="always") as indexer:
         indexer.index_documents(filler(5))
         indexer.index_documents(filler(5), agent_id="a")
-        indexer._store.legs.chroma.close()
+        indexer._store.indexes.chroma.close()
         indexer.search("row", 3, agent_id="a")
         indexer.index_documents(filler(5, 5), agent_id="a")
         stored = list((tmp_path / "store/chroma").glob("*/data_level0.bin"))

@@ -11,9 +11,9 @@ from langchain_agentrag.filters import Condition
 from langchain_agentrag.store.partition_cache import (
     Column,
     cosines,
-    filterable,
-    normalised,
+    filter_view,
     top_rows,
+    unit_vectors,
     unpack_vectors,
 )
 
@@ -59,7 +59,7 @@ def test_cosines_stay_in_range_and_a_zero_vector_is_near_nothing():
 
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 70))
 def test_the_best_rows_are_always_among_the_chosen(seed: int, rows: int, limit: int):
-    vectors, query = normalised(random_vectors(seed, rows, 5)), random_vectors(seed + 1, 1, 5)[0]
+    vectors, query = unit_vectors(random_vectors(seed, rows, 5)), random_vectors(seed + 1, 1, 5)[0]
     ids = np.arange(10, 10 + rows)
     found = [row for row, _ in top_rows(ids, vectors, query, limit)]
     truth = sorted(range(rows), key=lambda place: -cosines(vectors[place : place + 1], query)[0])[:limit]
@@ -69,7 +69,7 @@ def test_the_best_rows_are_always_among_the_chosen(seed: int, rows: int, limit: 
 
 
 def test_rows_that_tie_with_the_last_are_chosen_too():
-    vectors = normalised(np.array([[1, 0]] * 6 + [[0, 1]] * 3, dtype=np.float32))
+    vectors = unit_vectors(np.array([[1, 0]] * 6 + [[0, 1]] * 3, dtype=np.float32))
     assert [row for row, _ in top_rows(np.arange(9), vectors, np.array([1, 0], dtype=np.float32), 2)] == list(
         range(6)
     )
@@ -110,6 +110,6 @@ def test_a_column_forgets_the_rows_that_die():
 
 
 def test_what_a_filter_sees_is_the_place_then_the_metadata_then_the_true_owner_and_id():
-    seen = filterable("a", "d", {"page": 9, "agent_id": "b", "doc_id": "x", "k": 1}, '{"page":1,"line":2}')
+    seen = filter_view("a", "d", {"page": 9, "agent_id": "b", "doc_id": "x", "k": 1}, '{"page":1,"line":2}')
     assert seen == {"page": 9, "line": 2, "k": 1, "agent_id": "a", "doc_id": "d"}
-    assert filterable(None, "d", {"agent_id": "b"}, "{}")["agent_id"] is None
+    assert filter_view(None, "d", {"agent_id": "b"}, "{}")["agent_id"] is None

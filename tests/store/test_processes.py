@@ -203,8 +203,8 @@ def test_a_reader_sees_rows_that_others_added_updated_and_deleted(tmp_path: Path
 @pytest.mark.parametrize(
     "change",
     [
-        "s = indexer._store; l = s.lock.held(); l.__enter__(); s.legs.rebuild_keywords(s.catalog.partition(None))",
-        "s = indexer._store; l = s.lock.held(); l.__enter__(); s.legs.rebuild_vectors(s.catalog.partition(None))",
+        "s = indexer._store; l = s.lock.held(); l.__enter__(); s.legs.rebuild_keyword_index(s.catalog.partition(None))",
+        "s = indexer._store; l = s.lock.held(); l.__enter__(); s.legs.rebuild_vector_index(s.catalog.partition(None))",
         "s = indexer._store; l = s.lock.held(); l.__enter__(); s.legs.reset_chroma()",
         "indexer.repair()",
         "indexer.forget_agent('other')",

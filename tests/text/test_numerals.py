@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_agentrag import Analyzer, DualIndexer, SourceDocument
-from langchain_agentrag.text.numerals import other_forms
+from langchain_agentrag.text.numerals import number_variants
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from langchain_agentrag.text.numerals import other_forms
     ],
 )
 def test_a_number_has_another_form(text, others):
-    assert other_forms(text) == others
+    assert number_variants(text) == others
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_number_has_another_form(text, others):
     ],
 )
 def test_what_is_no_plain_number_has_none(text):
-    assert other_forms(text) == []
+    assert number_variants(text) == []
 
 
 @given(st.integers(10, 99_999_999))
 def test_every_number_comes_back_from_characters(number):
-    (written,) = other_forms(f"{number} ")
-    assert other_forms(written) == [str(number)]
+    (written,) = number_variants(f"{number} ")
+    assert number_variants(written) == [str(number)]
 
 
 @pytest.mark.parametrize(

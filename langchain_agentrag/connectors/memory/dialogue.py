@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain_agentrag.connectors.memory.messages import Message, Result
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
-from langchain_agentrag.times import moment
+from langchain_agentrag.times import parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def when(stamp: object, zone: tzinfo = UTC) -> datetime | None:
     """
     if stamp is None or stamp == "":
         return None
-    found = moment(stamp, zone)
+    found = parse_time(stamp, zone)
     if found is None:
         raise ValueError(f"{str(stamp)[:60]!r} is no time")
     return found

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from langchain_agentrag import DatabaseConnector
-from langchain_agentrag.ingest.sync import Visits
+from langchain_agentrag.ingest.sync import SeenItems
 from tests.databases import kind_of, run
 
 ROOT = Path(__file__).parents[3]
@@ -41,18 +41,21 @@ def test_rows_are_read_a_part_at_a_time(database: sa.Engine):
 def test_what_a_sync_has_met_is_not_held_in_memory():
     tracemalloc.start()
     try:
-        with Visits() as visits:
+        with SeenItems() as visits:
             for start in range(0, 200_000, 1_000):
                 names = [f"table:{number}" for number in range(start, start + 1_000)]
-                visits.note_items(dict.fromkeys(names, "version"))
+                visits.add_items(dict.fromkeys(names, "version"))
                 for name in names:
-                    visits.note_address("lina", name)
+                    visits.add_document("lina", name)
             peak = tracemalloc.get_traced_memory()[1]
-            assert visits.met_items(["table:7", "table:-1"]) == {"table:7"}
-            assert (visits.met_as("table:7", "version"), visits.met_as("table:7", "other")) == (True, False)
-            assert visits.met_address("lina", "table:7")
-            assert not visits.met_address(None, "table:7")
-            assert not visits.met_address("Lina", "table:7")
+            assert visits.seen_items(["table:7", "table:-1"]) == {"table:7"}
+            assert (
+                visits.seen_with_version("table:7", "version"),
+                visits.seen_with_version("table:7", "other"),
+            ) == (True, False)
+            assert visits.seen_document("lina", "table:7")
+            assert not visits.seen_document(None, "table:7")
+            assert not visits.seen_document("Lina", "table:7")
     finally:
         tracemalloc.stop()
     assert peak < 5 * 2**20
