@@ -1,14 +1,14 @@
-"""What a store may be opened with."""
+"""`DualIndexer`, a store in one folder, and `AgentView`, the same store bound to one agent."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
-from langchain_agentrag.derived import Derived
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.ingest.documents import (
@@ -24,9 +24,8 @@ from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.isolation import verify_deep
 from langchain_agentrag.scope import Scope, check_agent_id
-from langchain_agentrag.search.answers import Answers
-from langchain_agentrag.search.cache import Results
-from langchain_agentrag.search.model import Model
+from langchain_agentrag.search.cache import ResultCache
+from langchain_agentrag.search.engine import QueryEmbedder, SearchEngine
 from langchain_agentrag.search.options import SearchOptions, SearchRequest, check_request
 from langchain_agentrag.search.passages import read_documents, read_passage
 from langchain_agentrag.search.searcher import Searcher
@@ -41,39 +40,402 @@ from langchain_agentrag.text.chunking import Chunking
 from langchain_agentrag.times import add_duration, check_duration
 from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 
-
-def check_options(
-    exact_limit: object,
-    chroma: object,
-    lock_timeout: object,
-    embed_timeout: object,
-    query_cache: object = 0,
-    result_cache: object = 0.0,
-) -> None:
-    """Refuse options that make no sense, before a folder is made.
-
-    Raises:
-        UsageError: the message names the option, the value and the rule.
-    """
-    if isinstance(exact_limit, bool) or not isinstance(exact_limit, int) or exact_limit < 0:
-        raise UsageError(f"exact_limit={exact_limit!r}: give a number of rows, 0 for always HNSW.")
-    if chroma not in get_args(ChromaPolicy):
-        raise UsageError(f"chroma={chroma!r}: choose one of {', '.join(get_args(ChromaPolicy))}.")
-    if not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
-        raise UsageError(f"lock_timeout={lock_timeout!r}: give seconds, 0 for not waiting at all.")
-    if embed_timeout is not None and (not isinstance(embed_timeout, int | float) or not embed_timeout > 0):
-        raise UsageError(
-            f"embed_timeout={embed_timeout!r}: give seconds above 0, or None to wait for the model."
-        )
-    if isinstance(query_cache, bool) or not isinstance(query_cache, int) or query_cache < 0:
-        raise UsageError(f"query_cache={query_cache!r}: give a number of queries, 0 for none.")
-    seconds = isinstance(result_cache, int | float) and not isinstance(result_cache, bool)
-    if not seconds or not 0 <= result_cache < math.inf:  # type: ignore[operator]
-        raise UsageError(f"result_cache={result_cache!r}: give seconds, 0 for none.")
-
-
 if TYPE_CHECKING:
     from langchain_agentrag.connector import BaseConnector
+    from langchain_agentrag.ingest.chroma_import import Owner
+
+ProgressCallback = Callable[[Progress], None]
+"""Called as items of a long write are done."""
+
+
+class DualIndexer:
+    """A hybrid search index in one folder: index documents, search them by word and by meaning, keep agents apart.
+
+    Whoever holds it administers the store, for any agent; give an agent `for_agent(agent_id)`, or a bound retriever.
+    Methods that begin with "a" are the same for asyncio: they do not block the event loop.
+
+    Args:
+        path: Folder of the store; created if absent.
+        embeddings: A LangChain `Embeddings`, a LlamaIndex embedding, "local", "hash", a sentence-transformers model
+            name or folder. None takes what the store was built with if it was named by a string, else "local".
+        chunking: Size of the chunks.
+        analyzer: Analyzer of the keyword index; None takes that of the last time. A different one is an error.
+        reanalyze: Accept a different analyzer and analyse everything again (nothing is embedded again).
+        exact_limit: Largest partition, in chunks, scored exactly instead of by HNSW.
+        chroma: Which partitions Chroma holds: those above exact_limit ("auto"), or every one ("always").
+        lock_timeout: Seconds a write waits for another process.
+        embed_timeout: Seconds a query may take to embed before the search goes on without the vector index.
+        clock: Returns the present time, for expiry and `recency`; the system's clock by default.
+        query_cache: Queries per agent whose vectors are cached in memory; 0 for none.
+        result_cache: Seconds an equal search of the same agent may be answered from memory while nothing was written.
+
+    Raises:
+        NotAStoreError: the folder holds something else.
+        StoreMismatchError: it was built with another model or analyzer, or by a newer version.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        embeddings: Any = None,  # noqa: ANN401  (see Args)
+        *,
+        chunking: Chunking | None = None,
+        analyzer: Analyzer | None = None,
+        reanalyze: bool = False,
+        exact_limit: int = 20_000,
+        chroma: ChromaPolicy = "auto",
+        lock_timeout: float = 30.0,
+        embed_timeout: float | None = None,
+        clock: Callable[[], datetime] | None = None,
+        query_cache: int = 256,
+        result_cache: float = 0.0,
+    ) -> None:
+        _check_store_options(exact_limit, chroma, lock_timeout, embed_timeout, query_cache, result_cache)
+        self._chunking = chunking or Chunking()
+        self._store = Store(
+            Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock
+        )
+        try:
+            self._analyzer = resolve_analyzer(self._store, analyzer, reanalyze=reanalyze)
+            self._embedder = QueryEmbedder(self._store, embeddings, embed_timeout, query_cache)
+        except BaseException:
+            self._store.close()
+            raise
+        searcher = Searcher(self._store, self._analyzer)
+        self._engine = SearchEngine(searcher, self._embedder, ResultCache(result_cache))
+        self.recent_passages = searcher.recent_passages  # recorders recognise quotations by them
+
+    @classmethod
+    def from_chroma(
+        cls,
+        source: Any,  # noqa: ANN401  (see Args)
+        path: str | Path,
+        embeddings: Any = None,  # noqa: ANN401
+        *,
+        collection_name: str | None = None,
+        agent_id: Owner = None,
+        on_progress: ProgressCallback | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """Create a store from a Chroma collection: texts, metadata and vectors; nothing is embedded or chunked.
+
+        Ids become doc_ids. A call after an interrupted one does not write again what is there.
+
+        Args:
+            source: A chromadb collection, a langchain-chroma `Chroma`, or the path of a Chroma folder.
+            path: Folder of the store.
+            embeddings: The model the vectors were made with; None takes that of a `Chroma`.
+            collection_name: Which collection of the folder, if there are several.
+            agent_id: Owner of all of it, or a function of a record's metadata that returns the owner.
+            on_progress: Called as records are done.
+            options: Options of the store, as of `DualIndexer`.
+
+        Raises:
+            StoreMismatchError: the vectors have another length than the model's.
+            UsageError: the source is no collection, or it is not clear which one is meant.
+        """
+        from langchain_agentrag.ingest.chroma_import import import_collection, open_collection
+
+        with open_collection(source, collection_name) as collection:
+            indexer = cls(path, collection.embeddings if embeddings is None else embeddings, **options)
+            try:
+                with indexer._pipeline(on_progress, collection.count()) as pipeline:
+                    import_collection(collection, pipeline, indexer.embedder, agent_id)
+            except BaseException:
+                indexer.close()
+                raise
+        return indexer
+
+    def __repr__(self) -> str:
+        return f"DualIndexer({str(self._store.folder)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # a handle: a copied retriever or graph state goes on using the same open store
+
+    def __reduce__(self) -> Any:  # noqa: ANN401
+        raise TypeError(
+            "A DualIndexer holds open files and cannot be pickled or copied: pass its path and open it again there."
+        )
+
+    @property
+    def path(self) -> Path:
+        """Folder of the store."""
+        return self._store.folder
+
+    @property
+    def embedder(self) -> Embedder:
+        """The store's embedding model, loaded on first use."""
+        return self._embedder.embedder
+
+    @property
+    def model_name(self) -> str | None:
+        """Name of the embedding model the store was built with; None before the first write. Loads no model."""
+        embedding = self._store.catalog.manifest().get("embedding")
+        return None if embedding is None else str(embedding["name"])
+
+    def close(self) -> None:
+        """Release every file; idempotent."""
+        self._store.close()
+
+    def for_agent(self, agent_id: str) -> AgentView:
+        """Return the store as one agent may use it; cheap, make one per request."""
+        return AgentView(self, agent_id)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def index_documents(
+        self,
+        documents: Iterable[Any],
+        agent_id: str | None = None,
+        *,
+        split: bool = True,
+        vectors: Iterable[Sequence[float] | None] | None = None,
+        ttl: timedelta | float | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> SyncReport:
+        """Add documents, or replace those of the same id; unchanged ones cost nothing.
+
+        Args:
+            documents: LangChain `Document`, LlamaIndex node, `SourceDocument` or str, any number, in order. Ids come
+                from the documents; without one, the id is made from the content.
+            agent_id: Owner of all of them; None leaves shared what does not name an owner in its metadata.
+            split: Whether documents are chunked; False keeps each in one piece, empty ones too.
+            vectors: With split=False: vectors of the documents by the store's model, None where it has to embed.
+            ttl: Lifetime, a timedelta or seconds; documents whose metadata has `expires_at` expire then. Expired
+                documents are never found, read or counted; `expire` removes them from disk.
+            on_progress: Called as documents are done.
+
+        Raises:
+            InvalidDocumentError: a document cannot be stored; the message says which, batches before it are stored.
+            EmbeddingError: the model failed; batches before are stored, and computed vectors are kept.
+        """
+        expires = None if ttl is None else add_duration(self._store.now(), check_duration("ttl", ttl))
+        sources = with_expiry(as_source_documents(documents, check_agent_id(agent_id)), expires)
+        total = len(documents) if isinstance(documents, Sequence) else None
+        with self._pipeline(on_progress, total) as pipeline:
+            pairs = with_precomputed_vectors(sources, vectors, lambda: self.embedder, split=split)
+            for document, vector in pipeline.prefetch(pairs):
+                pipeline.put(document, split=split, vector=vector)
+                pipeline.advance(document.doc_id)
+        self.expire(at_least=EXPIRY_SWEEP_THRESHOLD)
+        return pipeline.report
+
+    async def aindex_documents(
+        self,
+        documents: Iterable[Any],
+        agent_id: str | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> SyncReport:
+        """`index_documents` in a worker thread."""
+        return await asyncio.to_thread(self.index_documents, documents, agent_id, **options)
+
+    def sync(self, connector: BaseConnector, *, on_progress: ProgressCallback | None = None) -> SyncReport:
+        """Bring the store in step with a source: index what is new or changed, delete what is gone.
+
+        Raises:
+            ConnectorError: the source cannot be listed; nothing was deleted.
+        """
+        check_agent_id(connector.agent_id)
+        with self._pipeline(on_progress, getattr(connector, "total", None)) as pipeline:
+            run_sync(self._store, connector, pipeline)
+        self.expire(at_least=EXPIRY_SWEEP_THRESHOLD)
+        return pipeline.report
+
+    async def async_sync(self, connector: BaseConnector, **options: Any) -> SyncReport:  # noqa: ANN401
+        """`sync` in a worker thread."""
+        return await asyncio.to_thread(self.sync, connector, **options)
+
+    def delete(
+        self,
+        doc_ids: str | Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
+        agent_id: str | None = None,
+        session: object = None,
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
+    ) -> SyncReport:
+        """Delete documents of one owner that match all arguments given.
+
+        Args:
+            doc_ids: One id or several; absent ones are ignored.
+            filter: Filter over the documents' metadata.
+            agent_id: Owner; None deletes shared documents only.
+            session: Only documents whose metadata has this `session`.
+            after: Only documents whose time is this or later; see `SearchOptions`.
+            before: Only documents whose time is earlier than this.
+
+        Raises:
+            UsageError: neither ids nor a condition on a key: `forget_agent` deletes everything of an agent.
+        """
+        owner = check_agent_id(agent_id)
+        condition = build_filter(self._store.now(), filter, session=session, after=after, before=before)
+        refuse_unbounded_delete(doc_ids, condition)
+        with self._pipeline(None, None, keep_vectors=False) as pipeline:
+            delete_matching(self._store, pipeline, owner, doc_ids, condition)
+        return pipeline.report
+
+    async def adelete(self, doc_ids: str | Iterable[str] | None = None, **options: Any) -> SyncReport:  # noqa: ANN401
+        """`delete` in a worker thread."""
+        return await asyncio.to_thread(self.delete, doc_ids, **options)
+
+    def forget_agent(self, agent_id: str) -> SyncReport:
+        """Remove an agent's documents, vectors, terms and caches from disk, all of them and nobody else's."""
+        owner = check_agent_id(agent_id)
+        if owner is None:
+            raise ScopeError("forget_agent() needs the id of an agent: delete() removes shared documents.")
+        delete_record_keys(self._store.catalog, owner)
+        self._engine.forget(owner)
+        return SyncReport(deleted=self._store.forget(owner).deleted)
+
+    async def aforget_agent(self, agent_id: str) -> SyncReport:
+        """`forget_agent` in a worker thread."""
+        return await asyncio.to_thread(self.forget_agent, agent_id)
+
+    def record_keys(self, namespace: str, *, agent_id: str | None = None) -> RecordKeys:
+        """Return the keys that LangChain's `index()` has recorded for one owner; see `HybridRecordManager`."""
+        self._store.check_open()
+        return RecordKeys(self._store.catalog, check_agent_id(agent_id), namespace, self._store.now)
+
+    def owned_documents(self, agent_id: str | None = None) -> OwnedDocuments:
+        """Return the documents of exactly one owner, found by prefixes of their ids; see `HybridStore`."""
+        self._store.check_open()
+        return OwnedDocuments(self._store.catalog, check_agent_id(agent_id), self._store.now())
+
+    def _pipeline(self, on_progress: ProgressCallback | None, total: int | None, **options: bool) -> Pipeline:
+        self._store.check_open()
+        settings: dict[str, Any] = {"on_progress": on_progress, "total": total, **options}
+        return Pipeline(self._store, self._analyzer, self._chunking, lambda: self.embedder, **settings)
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def search(
+        self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
+    ) -> Hits:
+        """Return the k best chunks for a question, best first.
+
+        Args:
+            query: The question; one without a letter, digit or symbol returns nothing.
+            k: Hits wanted, >= 1; fewer are returned only when there are fewer.
+            agent_id: Agent on whose behalf to search; None sees shared documents only.
+            options: filter, after, before, mode ("hybrid", "vector", "keyword"), weights, fusion, recency and others;
+                see `SearchOptions`.
+
+        Returns:
+            Hits with scores in [0, 1]; `degraded` names an index that failed.
+
+        Raises:
+            InvalidQueryError: k or an option is invalid, or there is no such option.
+            FilterError: the filter cannot be parsed.
+            RetrievalError: no index could answer.
+        """
+        return self._engine.search(self._request(query, k, agent_id, options))
+
+    async def asearch(
+        self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
+    ) -> Hits:
+        """`search` through the model's own async method; the indexes are searched in a worker thread."""
+        return await self._engine.asearch(self._request(query, k, agent_id, options))
+
+    def vector_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` with the vector index alone."""
+        return self.search(query, k, mode="vector", **options)
+
+    def keyword_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` with the keyword index alone; needs no embedding model."""
+        return self.search(query, k, mode="keyword", **options)
+
+    def _request(self, query: str, k: int, agent_id: str | None, options: SearchOptions) -> SearchRequest:
+        return check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
+
+    def read(
+        self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0, agent_id: str | None = None
+    ) -> Passage:
+        """Return a chunk by its address, with neighbours on request, exactly as written in the document.
+
+        Args:
+            doc_id: The document; the agent's own comes before a shared one of the same id.
+            chunk_id: Ordinal of the chunk.
+            before: Chunks before it to include, >= 0.
+            after: Chunks after it to include, >= 0.
+            agent_id: Agent on whose behalf to read.
+
+        Raises:
+            InvalidQueryError: there is no such chunk in what the agent may see; the message says what there is.
+        """
+        self._store.check_open()
+        scope = Scope(check_agent_id(agent_id))
+        passage = read_passage(self._store, scope, doc_id, chunk_id, before, after)
+        self.recent_passages.note(scope.agent_id, [passage.text])
+        return passage
+
+    async def aread(self, doc_id: str, chunk_id: int = 0, **options: Any) -> Passage:  # noqa: ANN401
+        """`read` in a worker thread."""
+        return await asyncio.to_thread(self.read, doc_id, chunk_id, **options)
+
+    def get(
+        self,
+        doc_ids: Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
+        agent_id: str | None = None,
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
+    ) -> list[SourceDocument]:
+        """Return documents by id, filter and time; those that match all arguments given, in the order of the ids.
+
+        The agent's own document comes before a shared one of the same id; without an agent only shared ones are seen.
+        """
+        self._store.check_open()
+        condition = build_filter(self._store.now(), filter, after=after, before=before)
+        return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids, condition)
+
+    # -- maintenance ----------------------------------------------------------------------------------------------
+
+    def stats(self, agent_id: str | None = None) -> StoreStats:
+        """Return counts of the whole store, or of what one agent may see."""
+        self._store.check_open()
+        return self._store.stats(None if agent_id is None else Scope(agent_id))
+
+    def expire(self, *, at_least: int = 1) -> SyncReport:
+        """Remove expired documents of all owners from disk; `deleted` counts them.
+
+        No search, read or count sees them from the moment they expire on, whether this is called or not.
+
+        Args:
+            at_least: Do nothing when fewer have expired.
+        """
+        self._store.check_open()
+        expired = self._store.visibility.expired(self._store.now(), at_least)
+        if not expired:
+            return SyncReport()
+        with self._pipeline(None, None, keep_vectors=False, sweep=True) as pipeline:
+            for owner, doc_id in expired:
+                pipeline.remove(owner, doc_id)
+        return pipeline.report
+
+    async def aexpire(self) -> SyncReport:
+        """`expire` in a worker thread."""
+        return await asyncio.to_thread(self.expire)
+
+    def verify(self, *, deep: bool = False) -> VerifyReport:
+        """Compare both indexes with the catalog; `deep` also checks every chunk and looks for leaks between agents."""
+        return verify_deep(self, self._store, self._analyzer) if deep else verification.verify(self._store)
+
+    def optimize(self) -> int:
+        """Add all unindexed vectors (`StoreStats.unindexed`) to the vector index now; return how many were added."""
+        self._store.check_open()
+        return self._store.background_indexer.finish()
+
+    def repair(self) -> VerifyReport:
+        """Rebuild what differs from the catalog, without embedding anything; then verify."""
+        return verification.repair(self._store)
 
 
 class AgentView:
@@ -111,20 +473,18 @@ class AgentView:
         *,
         split: bool = True,
         ttl: timedelta | float | None = None,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: ProgressCallback | None = None,
     ) -> SyncReport:
         """Add or replace documents of this agent; see `DualIndexer.index_documents`."""
         return self._indexer.index_documents(
             documents, self._agent, split=split, ttl=ttl, on_progress=on_progress
         )
 
-    def sync(
-        self, connector: BaseConnector, *, on_progress: Callable[[Progress], None] | None = None
-    ) -> SyncReport:
-        """Keep this agent's documents in step with a source of its own; see `DualIndexer.sync`.
+    def sync(self, connector: BaseConnector, *, on_progress: ProgressCallback | None = None) -> SyncReport:
+        """Bring this agent's documents in step with a source of its own; see `DualIndexer.sync`.
 
         Raises:
-            ScopeError: the connector yields documents for somebody else.
+            ScopeError: the connector yields documents for another owner.
         """
         if connector.agent_id != self._agent:
             raise ScopeError(
@@ -155,17 +515,17 @@ class AgentView:
         """Search what this agent may see; options as of `DualIndexer.search`, without the agent."""
         return self._indexer.search(query, k, agent_id=self._agent, **options)
 
-    def vector_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
-        """`search` with the vector leg alone."""
-        return self.search(query, k, mode="vector", **options)
-
-    def keyword_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
-        """`search` with the keyword leg alone."""
-        return self.search(query, k, mode="keyword", **options)
-
     async def asearch(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
         """`search` without blocking the event loop."""
         return await self._indexer.asearch(query, k, agent_id=self._agent, **options)
+
+    def vector_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` with the vector index alone."""
+        return self.search(query, k, mode="vector", **options)
+
+    def keyword_search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
+        """`search` with the keyword index alone."""
+        return self.search(query, k, mode="keyword", **options)
 
     def read(self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0) -> Passage:
         """Read a passage this agent may see; see `DualIndexer.read`."""
@@ -183,367 +543,43 @@ class AgentView:
         after: Any = None,  # noqa: ANN401
         before: Any = None,  # noqa: ANN401
     ) -> list[SourceDocument]:
-        """Documents this agent may see, by id, filter or time; see `DualIndexer.get`."""
+        """Return documents this agent may see, by id, filter or time; see `DualIndexer.get`."""
         return self._indexer.get(doc_ids, filter=filter, after=after, before=before, agent_id=self._agent)
 
     def stats(self) -> StoreStats:
-        """Counts of what this agent may see."""
+        """Return counts of what this agent may see."""
         return self._indexer.stats(self._agent)
+
+
+def _check_store_options(
+    exact_limit: object,
+    chroma: object,
+    lock_timeout: object,
+    embed_timeout: object,
+    query_cache: object = 0,
+    result_cache: object = 0.0,
+) -> None:
+    """Refuse invalid options before a folder is created.
+
+    Raises:
+        UsageError: the message names the option, the value and the rule.
+    """
+    if isinstance(exact_limit, bool) or not isinstance(exact_limit, int) or exact_limit < 0:
+        raise UsageError(f"exact_limit={exact_limit!r}: give a number of rows, 0 for always HNSW.")
+    if chroma not in get_args(ChromaPolicy):
+        raise UsageError(f"chroma={chroma!r}: choose one of {', '.join(get_args(ChromaPolicy))}.")
+    if not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
+        raise UsageError(f"lock_timeout={lock_timeout!r}: give seconds, 0 for no waiting.")
+    if embed_timeout is not None and (not isinstance(embed_timeout, int | float) or not embed_timeout > 0):
+        raise UsageError(
+            f"embed_timeout={embed_timeout!r}: give seconds above 0, or None to wait for the model."
+        )
+    if isinstance(query_cache, bool) or not isinstance(query_cache, int) or query_cache < 0:
+        raise UsageError(f"query_cache={query_cache!r}: give a number of queries, 0 for none.")
+    seconds = isinstance(result_cache, int | float) and not isinstance(result_cache, bool)
+    if not seconds or not 0 <= result_cache < math.inf:  # type: ignore[operator]
+        raise UsageError(f"result_cache={result_cache!r}: give seconds, 0 for none.")
 
 
 if TYPE_CHECKING:
     from langchain_agentrag.connector import BaseConnector
-    from langchain_agentrag.ingest.chroma_import import Owner
-
-ProgressCallback = Callable[[Progress], None]
-
-
-class DualIndexer(Derived):
-    """A store in one folder: index documents, search them in both legs, keep agents apart.
-
-    Whoever holds it administers the store, for any agent; hand an agent `for_agent(agent_id)`, or a bound retriever.
-
-    Args:
-        path: Folder of the store; made when absent.
-        embeddings: A LangChain `Embeddings`, a LlamaIndex embedding, "local", "hash", a sentence-transformers model
-            name or folder. None takes what the store was built with if it was named by a string, else "local".
-        chunking: How texts are cut.
-        analyzer: Words of the keyword leg; None takes those of the last time. One that indexes otherwise is an error.
-        reanalyze: Accept another analyzer, analysing everything again (no text is embedded again).
-        exact_limit: Largest partition scored exactly instead of by HNSW.
-        chroma: Which partitions Chroma holds: those above exact_limit ("auto"), or every one ("always").
-        lock_timeout: Seconds a write waits for another process.
-        embed_timeout: Seconds a query may take to embed before the search goes on without the vector leg.
-        clock: What time it is, for what expires and for `recency`; the system's clock by default.
-        query_cache: Queries of each agent whose vectors are kept in memory; 0 for none.
-        result_cache: Seconds an equal search of the same agent may be answered from memory while nothing was written.
-
-    Raises:
-        NotAStoreError: the folder holds something else.
-        StoreMismatchError: it was built with another model or analyzer, or by a newer version.
-    """
-
-    def __init__(
-        self,
-        path: str | Path,
-        embeddings: Any = None,  # noqa: ANN401  (see Args)
-        *,
-        chunking: Chunking | None = None,
-        analyzer: Analyzer | None = None,
-        reanalyze: bool = False,
-        exact_limit: int = 20_000,
-        chroma: ChromaPolicy = "auto",
-        lock_timeout: float = 30.0,
-        embed_timeout: float | None = None,
-        clock: Callable[[], datetime] | None = None,
-        query_cache: int = 256,
-        result_cache: float = 0.0,
-    ) -> None:
-        check_options(exact_limit, chroma, lock_timeout, embed_timeout, query_cache, result_cache)
-        self._chunking = chunking or Chunking()
-        self._store = Store(
-            Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock
-        )
-        try:
-            self._analyzer = resolve_analyzer(self._store, analyzer, reanalyze=reanalyze)
-            self._model = Model(self._store, embeddings, embed_timeout, query_cache)
-        except BaseException:
-            self._store.close()
-            raise
-        searcher = Searcher(self._store, self._analyzer)
-        self._answers = Answers(searcher, self._model, Results(result_cache))
-        self.recent_passages = (
-            searcher.recent_passages
-        )  # what was lately given to whom, for recorders to know it again
-
-    @classmethod
-    def from_chroma(
-        cls,
-        source: Any,  # noqa: ANN401  (see Args)
-        path: str | Path,
-        embeddings: Any = None,  # noqa: ANN401
-        *,
-        collection_name: str | None = None,
-        agent_id: Owner = None,
-        on_progress: ProgressCallback | None = None,
-        **options: Any,  # noqa: ANN401
-    ) -> Self:
-        """A store with everything a Chroma collection holds: texts, metadata and vectors; nothing is embedded or cut.
-
-        Ids become doc_ids. What an interrupted call took over is not written again by the next one.
-
-        Args:
-            source: A chromadb collection, a langchain-chroma `Chroma`, or the path of a Chroma folder.
-            path: Folder of the store.
-            embeddings: The model the vectors were made with; None takes that of a `Chroma`.
-            collection_name: Which collection of the folder, where there are several.
-            agent_id: Owner of all of it, or a function of a record's metadata that gives the owner.
-            on_progress: Called as records are done.
-            options: Options of the store, as of `DualIndexer`.
-
-        Raises:
-            StoreMismatchError: the vectors have another length than the model's.
-            UsageError: the source is no collection, or it is not clear which one is meant.
-        """
-        from langchain_agentrag.ingest.chroma_import import foreign_records
-
-        with foreign_records(source, collection_name, embeddings) as (model, total, adopt):
-            indexer = cls(path, model, **options)
-            try:
-                with indexer._pipeline(on_progress, total) as pipeline:
-                    adopt(pipeline, indexer.embedder, agent_id)
-            except BaseException:
-                indexer.close()
-                raise
-        return indexer
-
-    def __repr__(self) -> str:
-        return f"DualIndexer({str(self._store.folder)!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # a handle: a copied retriever or graph state goes on using the same open store
-
-    def __reduce__(self) -> Any:  # noqa: ANN401
-        raise TypeError(
-            "A DualIndexer holds open files and cannot be pickled or copied: pass its path and open it again there."
-        )
-
-    @property
-    def path(self) -> Path:
-        """Folder of the store."""
-        return self._store.folder
-
-    @property
-    def embedder(self) -> Embedder:
-        """The store's embedding model, resolved on first use."""
-        return self._model.embedder
-
-    @property
-    def model_name(self) -> str | None:
-        """Name of the embedding model the store was built with; None before the first write. Loads no model."""
-        found = self._store.catalog.manifest().get("embedding")
-        return None if found is None else str(found["name"])
-
-    def close(self) -> None:
-        """Release every file; idempotent."""
-        self._store.close()
-
-    def for_agent(self, agent_id: str) -> AgentView:
-        """The store as one agent may use it; cheap, make one per request."""
-        return AgentView(self, agent_id)
-
-    # -- writing --------------------------------------------------------------------------------------------------
-
-    def index_documents(
-        self,
-        documents: Iterable[Any],
-        agent_id: str | None = None,
-        *,
-        split: bool = True,
-        vectors: Iterable[Sequence[float] | None] | None = None,
-        ttl: timedelta | float | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> SyncReport:
-        """Add documents, or replace those of the same id; unchanged ones cost nothing.
-
-        Args:
-            documents: LangChain `Document`, LlamaIndex node, `SourceDocument` or str, any number, in order. Ids come
-                from the documents; without one, the content is the address.
-            agent_id: Owner of all of them; None leaves shared what does not claim an owner in its metadata.
-            split: Whether documents are cut into chunks; False keeps each in one piece, empty ones too.
-            vectors: With split=False: what the store's model made of each document, None where it still has to.
-            ttl: How long they stay, a timedelta or seconds; those whose metadata has `expires_at` stay until then. What
-                has expired is never found, read or counted again; `expire` takes it off the disk.
-            on_progress: Called as documents are done.
-
-        Raises:
-            InvalidDocumentError: a document cannot be stored; the message says which, batches before it are stored.
-            EmbeddingError: the model failed; batches before are stored, and what was embedded is kept.
-        """
-        until = None if ttl is None else add_duration(self._store.now(), check_duration("ttl", ttl))
-        ready = with_expiry(as_source_documents(documents, check_agent_id(agent_id)), until)
-        total = len(documents) if isinstance(documents, Sequence) else None
-        with self._pipeline(on_progress, total) as pipeline:
-            given = with_precomputed_vectors(ready, vectors, lambda: self.embedder, split=split)
-            for document, vector in pipeline.prefetch(given):
-                pipeline.put(document, split=split, vector=vector)
-                pipeline.advance(document.doc_id)
-        self.expire(at_least=EXPIRY_SWEEP_THRESHOLD)
-        return pipeline.report
-
-    def sync(self, connector: BaseConnector, *, on_progress: ProgressCallback | None = None) -> SyncReport:
-        """Bring the store in step with a source: read what is new or changed, remove what is gone.
-
-        Raises:
-            ConnectorError: the source cannot be listed; nothing was removed.
-        """
-        check_agent_id(connector.agent_id)
-        with self._pipeline(on_progress, getattr(connector, "total", None)) as pipeline:
-            run_sync(self._store, connector, pipeline)
-        self.expire(at_least=EXPIRY_SWEEP_THRESHOLD)
-        return pipeline.report
-
-    def delete(
-        self,
-        doc_ids: str | Iterable[str] | None = None,
-        *,
-        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
-        agent_id: str | None = None,
-        session: object = None,
-        after: Any = None,  # noqa: ANN401
-        before: Any = None,  # noqa: ANN401
-    ) -> SyncReport:
-        """Delete documents of one owner: those named, those the conditions keep, or those all agree on.
-
-        Args:
-            doc_ids: One id or several; absent ones are ignored.
-            filter: Filter over the documents' metadata.
-            agent_id: Owner; None deletes shared documents only.
-            session: Only documents whose metadata has this `session`.
-            after: Only documents whose time is this or later; see `SearchOptions`.
-            before: Only documents whose time is earlier than this.
-
-        Raises:
-            UsageError: neither ids nor a condition that looks at a key: "everything" is said with `forget_agent`.
-        """
-        owner = check_agent_id(agent_id)
-        condition = build_filter(self._store.now(), filter, session=session, after=after, before=before)
-        refuse_unbounded_delete(doc_ids, condition)
-        with self._pipeline(None, None, keep_vectors=False) as pipeline:
-            delete_matching(self._store, pipeline, owner, doc_ids, condition)
-        return pipeline.report
-
-    def forget_agent(self, agent_id: str) -> SyncReport:
-        """Remove an agent's documents, vectors, terms and cache from disk, all of them and nobody else's."""
-        owner = check_agent_id(agent_id)
-        if owner is None:
-            raise ScopeError("forget_agent() needs the id of an agent: delete() removes shared documents.")
-        delete_record_keys(self._store.catalog, owner)
-        self._answers.forget(owner)
-        return SyncReport(deleted=self._store.forget(owner).deleted)
-
-    def record_keys(self, namespace: str, *, agent_id: str | None = None) -> RecordKeys:
-        """Keys that an outside indexing run has written for one owner; see `record_manager`."""
-        self._store.check_open()
-        return RecordKeys(self._store.catalog, check_agent_id(agent_id), namespace, self._store.now)
-
-    def owned_documents(self, agent_id: str | None = None) -> OwnedDocuments:
-        """Documents of exactly one owner by the beginnings of their ids; see `HybridStore`."""
-        self._store.check_open()
-        return OwnedDocuments(self._store.catalog, check_agent_id(agent_id), self._store.now())
-
-    def _pipeline(self, tell: ProgressCallback | None, total: int | None, **options: bool) -> Pipeline:
-        self._store.check_open()
-        given: dict[str, Any] = {"on_progress": tell, "total": total, **options}
-        return Pipeline(self._store, self._analyzer, self._chunking, lambda: self.embedder, **given)
-
-    # -- reading --------------------------------------------------------------------------------------------------
-
-    def search(
-        self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
-    ) -> Hits:
-        """The k best chunks for a question, best first.
-
-        Args:
-            query: The question; one without a letter, digit or symbol finds nothing.
-            k: Hits wanted, >= 1; fewer come back only when there are fewer to find.
-            agent_id: On whose behalf; None sees shared documents only.
-            options: filter, after, before, mode ("hybrid", "vector", "keyword"), weights, fusion, recency and others;
-                see `SearchOptions`.
-
-        Returns:
-            Hits with scores in [0, 1]; `degraded` names a leg that failed.
-
-        Raises:
-            InvalidQueryError: k or an option makes no sense, or there is no such option.
-            FilterError: the filter cannot be parsed.
-            RetrievalError: no leg could answer.
-        """
-        return self._answers.search(self._request(query, k, agent_id, options))
-
-    async def asearch(
-        self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
-    ) -> Hits:
-        """`search` without blocking the event loop: the model's own async method, the engine in a worker thread."""
-        return await self._answers.asearch(self._request(query, k, agent_id, options))
-
-    def _request(self, query: str, k: int, agent_id: str | None, options: SearchOptions) -> SearchRequest:
-        return check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
-
-    def read(
-        self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0, agent_id: str | None = None
-    ) -> Passage:
-        """A chunk by its address, with neighbours on request, exactly as written in the document.
-
-        Args:
-            doc_id: The document; the agent's own comes before a shared one of the same id.
-            chunk_id: Ordinal of the chunk.
-            before: Chunks before it to include, >= 0.
-            after: Chunks after it to include, >= 0.
-            agent_id: On whose behalf.
-
-        Raises:
-            InvalidQueryError: there is no such chunk in what the agent may see; the message says what there is.
-        """
-        self._store.check_open()
-        scope = Scope(check_agent_id(agent_id))
-        passage = read_passage(self._store, scope, doc_id, chunk_id, before, after)
-        self.recent_passages.note(scope.agent_id, [passage.text])
-        return passage
-
-    def get(
-        self,
-        doc_ids: Iterable[str] | None = None,
-        *,
-        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
-        agent_id: str | None = None,
-        after: Any = None,  # noqa: ANN401
-        before: Any = None,  # noqa: ANN401
-    ) -> list[SourceDocument]:
-        """Documents by id, in the order of the ids, by filter, by time, or by what all agree on; absent ones left out.
-
-        The agent's own document comes before a shared one of the same id; without an agent only shared ones are seen.
-        """
-        self._store.check_open()
-        condition = build_filter(self._store.now(), filter, after=after, before=before)
-        return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids, condition)
-
-    # -- upkeep ---------------------------------------------------------------------------------------------------
-
-    def stats(self, agent_id: str | None = None) -> StoreStats:
-        """Counts: of the whole store, or of what one agent may see."""
-        self._store.check_open()
-        return self._store.stats(None if agent_id is None else Scope(agent_id))
-
-    def expire(self, *, at_least: int = 1) -> SyncReport:
-        """Remove from disk what has expired, of all owners, unless it is less; `deleted` says how many documents.
-
-        No search, reading or count sees them from the moment they expire on, whether this is called or not.
-        """
-        self._store.check_open()
-        expired = self._store.visibility.expired(self._store.now(), at_least)
-        if not expired:
-            return SyncReport()
-        with self._pipeline(None, None, keep_vectors=False, sweep=True) as pipeline:
-            for owner, doc_id in expired:
-                pipeline.remove(owner, doc_id)
-        return pipeline.report
-
-    def verify(self, *, deep: bool = False) -> VerifyReport:
-        """Compare both legs with the catalog; `deep` also looks into every chunk and tries to make agents leak."""
-        return verify_deep(self, self._store, self._analyzer) if deep else verification.verify(self._store)
-
-    def optimize(self) -> int:
-        """Build the graph over all vectors that wait (`StoreStats.waiting`) now; returns how many were handed over."""
-        self._store.check_open()
-        return self._store.background_indexer.finish()
-
-    def repair(self) -> VerifyReport:
-        """Rebuild what differs from the catalog, without embedding anything; then verify."""
-        return verification.repair(self._store)

@@ -1,29 +1,33 @@
-"""Frozen types that travel between the layers. They import nothing of ours and do no I/O."""
+"""Records passed between the layers: documents, chunks, hits, reports. Frozen, without I/O."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 SearchMode = Literal["hybrid", "vector", "keyword"]
-"""Which legs take part in a search."""
+"""Indexes a search uses."""
 
 TextKind = Literal["plain", "markdown", "code"]
-"""How a text is structured, for the chunker: paragraphs, Markdown blocks, or source code."""
+"""Structure of a text for chunking: paragraphs, Markdown blocks, or source code."""
+
+
+_LOCATOR_KEYS = ("page", "sheet", "slide", "row", "cell", "line")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of a document's text with a place of its own: a page, a sheet, a slide, a row, a notebook cell.
+    """Part of a document's text with a locator of its own: a page, sheet, slide, row or notebook cell.
 
     Attributes:
         start: First character of the section in the text.
         end: One past its last character.
         locator: Where a reader finds it, for example {"page": 3} or {"sheet": "Q1", "row": 12}.
-        context: Words that help to find it but are not in the text (a table's header, say).
-        joinable: Whether a chunk may hold this section together with its neighbours (pages: yes; rows: no).
+        context: Words that are indexed with it but are not in the text, such as the header of a table.
+        joinable: Whether a chunk may span this section and its neighbours (pages: yes; rows: no).
     """
 
     start: int
@@ -35,15 +39,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SourceDocument:
-    """One thing a connector yields: a file, a row, a dialogue turn, a tool call.
+    """A document of a source: a file, a row, a dialogue turn, a tool call.
 
     Attributes:
-        doc_id: Stable id, unique within its owner; built from the connector's identity and the source key.
-        text: The whole text, exactly as it will be returned.
+        doc_id: Stable id, unique per owner; built from the connector's identity and the source key.
+        text: The whole text, returned exactly as it is.
         metadata: JSON-like values, plus dates, Decimal, bytes, UUID (see `metadata.py`).
         agent_id: Owner, or None for shared.
         kind: Structure of the text.
-        sections: Places within the text, in order, not overlapping; may be empty.
+        sections: Parts of the text with locators, in order, not overlapping; may be empty.
     """
 
     doc_id: str
@@ -63,8 +67,8 @@ class Chunk:
         start: First character in the document's text.
         end: One past the last character.
         text: The passage itself.
-        context: What both legs also see but the text does not hold: the heading path, a table header.
-        locator: Where a reader finds it: page, line, sheet, row, heading …
+        context: Text that both indexes also see: the heading path, a table header.
+        locator: Position for a reader: page, line, sheet, row, heading …
     """
 
     chunk_id: int
@@ -77,11 +81,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class IndexEvidence:
-    """What one leg said of a hit.
+    """Rank and score of a hit in one index.
 
     Attributes:
-        rank: Place in the leg's own list, from 1; None when the leg's list did not hold it.
-        raw: The leg's own score: cosine in [-1, 1], or BM25 >= 0.
+        rank: Rank in the index's own list, from 1; None when the list does not hold the hit.
+        raw: Score of the index: cosine in [-1, 1], or BM25 >= 0.
         score: The same on the common scale, in [0, 1], higher is better.
     """
 
@@ -90,42 +94,130 @@ class IndexEvidence:
     score: float
 
 
+class QueryMatches:
+    """Words of the query in a passage and their BM25 scores, computed when first read.
+
+    Computing them takes longer than the rest of a search, and most callers never read them. Two objects are equal when
+    their values are; a pickle holds the values.
+
+    Args:
+        text: The passage.
+        locate: Returns the character spans of the matching words.
+        score_terms: Returns (term as indexed, BM25 score) pairs, highest score first.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        locate: Callable[[], Iterable[tuple[int, int]]] = tuple,
+        score_terms: Callable[[], Iterable[tuple[str, float]]] = tuple,
+    ) -> None:
+        self._text, self._locate, self._score_terms = text, locate, score_terms
+
+    @cached_property
+    def highlights(self) -> tuple[tuple[int, int], ...]:
+        """Character spans of the matching words."""
+        return tuple(self._locate())
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The matching words as the passage writes them, in order of appearance, without repetitions."""
+        return tuple(dict.fromkeys(self._text[start:end] for start, end in self.highlights))
+
+    @cached_property
+    def terms(self) -> tuple[tuple[str, float], ...]:
+        """(term as indexed, its part of the BM25 score), highest first."""
+        return tuple(self._score_terms())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QueryMatches) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        return f"QueryMatches(words={self.words!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _fixed_matches, (self._text, self.highlights, self.terms)
+
+    def _values(self) -> tuple[Any, ...]:
+        return self.words, self.highlights, self.terms
+
+
+def _fixed_matches(
+    text: str, highlights: tuple[tuple[int, int], ...], terms: tuple[tuple[str, float], ...]
+) -> QueryMatches:
+    return QueryMatches(text, lambda: highlights, lambda: terms)
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a hit is where it is.
+    """Why a hit has its rank.
 
     Attributes:
-        vector: Evidence of the vector leg, or None when it has none.
-        keyword: Evidence of the keyword leg, or None when it has none.
-        matched: Words of the passage that answered the query, as they are written there, in order of appearance.
-        highlights: Character spans of those words within the hit's text.
+        vector: Evidence of the vector index, or None when it has none.
+        keyword: Evidence of the keyword index, or None when it has none.
         fusion: Name of the fusion rule.
-        weights: Share of each leg, (vector, keyword).
-        recency: What being recent added to the score; 0 unless it was asked for.
-        terms: What each matching term added to the BM25 score, (term as indexed, points), most first.
+        weights: Share of each index, (vector, keyword).
+        recency: Part of the score that recency added; 0 unless `recency` was given.
         steps: What later stages did with the hit: "reranked from #5 to #1".
+        matches: Words of the query in the passage.
     """
 
     vector: IndexEvidence | None = None
     keyword: IndexEvidence | None = None
-    matched: tuple[str, ...] = ()
-    highlights: tuple[tuple[int, int], ...] = ()
     fusion: str = ""
     weights: tuple[float, float] = (0.5, 0.5)
     recency: float = 0.0
-    terms: tuple[tuple[str, float], ...] = ()
     steps: tuple[str, ...] = ()
+    matches: QueryMatches = field(default_factory=QueryMatches)
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """Words of the passage that match the query, as the passage writes them, in order of appearance."""
+        return self.matches.words
+
+    @property
+    def highlights(self) -> tuple[tuple[int, int], ...]:
+        """Character spans of those words within the hit's text."""
+        return self.matches.highlights
+
+    @property
+    def terms(self) -> tuple[tuple[str, float], ...]:
+        """(term as indexed, its part of the BM25 score), highest first."""
+        return self.matches.terms
+
+    def as_dict(self) -> dict[str, Any]:
+        """All values by name, the matching words, spans and terms included."""
+        names = (
+            "vector",
+            "keyword",
+            "matched",
+            "highlights",
+            "fusion",
+            "weights",
+            "recency",
+            "terms",
+            "steps",
+        )
+        return {name: getattr(self, name) for name in names}
+
+
+def format_locator(locator: Mapping[str, Any]) -> str:
+    """Return a locator in words, such as "page 3" or "sheet Q1, row 12"; "" for an empty one."""
+    return ", ".join(f"{name} {locator[name]}" for name in _LOCATOR_KEYS if name in locator)
 
 
 def short_id_of(doc_id: str, chunk_id: int) -> str:
-    """A name of a chunk in seven characters, "c" and six hexadecimal digits: the same in every answer."""
+    """Return the short id of a chunk for citations: "c" and six hexadecimal digits, stable across searches."""
     address = f"{doc_id}#{chunk_id}".encode("utf-8", "surrogatepass")
     return f"c{hashlib.blake2b(address, digest_size=3).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateSource:
-    """Another place where what a hit says stands nearly word for word."""
+    """Address of a near-duplicate of a hit that was collapsed into it."""
 
     doc_id: str
     chunk_id: int
@@ -138,24 +230,24 @@ class DuplicateSource:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that answers a query.
+    """A chunk found by a search.
 
     Attributes:
         doc_id: Source document.
-        chunk_id: Ordinal of the chunk in it; (doc_id, chunk_id) is its address.
+        chunk_id: Ordinal of the chunk in the document; (doc_id, chunk_id) is its address.
         text: The passage, exactly as stored.
         score: Fused score in [0, 1], higher is better; comparable within one search.
-        metadata: The document's own metadata, as it was given.
+        metadata: Metadata of the document, unchanged.
         agent_id: Owner, or None for shared.
         start: First character in the document's text.
         end: One past the last character.
         context: Heading path or table header above the passage.
-        locator: Page, line, sheet, row … where a reader finds it.
-        explanation: Rank and score in each leg, matched words.
+        locator: Position for a reader: page, line, sheet, row …
+        explanation: Rank and score in each index, matching words.
         whole: Whether the text is the whole document.
-        covers: First and last chunk of the text where neighbours were added to the chunk that was found.
-        also_in: Near-duplicates that this hit stands for, where they were collapsed.
-        confidence: How likely the hit answers the question, in [0, 1]; see `fusion.confidence`. 1 where no search was.
+        covers: First and last chunk of the text when neighbours were added, else None.
+        also_in: Near-duplicates collapsed into this hit.
+        confidence: Probability that the hit answers the question, in [0, 1]; see `fusion.confidence`.
     """
 
     doc_id: str
@@ -176,18 +268,23 @@ class Hit:
 
     @property
     def reference(self) -> str:
-        """A name of the hit as one string: the document's id when it is the whole document, else "doc_id#chunk_id"."""
+        """The document's id when the hit is the whole document, else "doc_id#chunk_id"."""
         return self.doc_id if self.whole else f"{self.doc_id}#{self.chunk_id}"
 
     @property
+    def place(self) -> str:
+        """The locator in words, such as "page 3"."""
+        return format_locator(self.locator)
+
+    @property
     def short(self) -> str:
-        """A name of seven characters, to be cited by; see `short_reference`."""
+        """Short id for citations, seven characters; see `short_id_of`."""
         return short_id_of(self.doc_id, self.chunk_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A candidate that is not in the answer, and why."""
+    """A candidate that is not among the hits, and the reason."""
 
     doc_id: str
     chunk_id: int
@@ -198,14 +295,14 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How an answer came about.
+    """Account of a search: what was searched for, and which candidates were dropped.
 
     Attributes:
-        searched: What was searched for: the query, completed from the conversation where there was one.
-        added: Words of the conversation that were added, with less weight; "" for none.
-        filter: The filter that was applied; "" for none.
-        considered: Candidates that both legs brought.
-        dropped: Those that are not in the answer, with the reason.
+        searched: Query that was run: the question, completed from the conversation if needed.
+        added: Words added from the conversation, with less weight; "" for none.
+        filter: Filter and time range in words; "" for none.
+        considered: Number of candidates that were scored.
+        dropped: Candidates that are not among the hits, with the reason.
     """
 
     searched: str
@@ -216,19 +313,19 @@ class Trace:
 
 
 CONVINCING = 0.15
-"""Confidence below which a search is said to have found nothing convincing: nonsense and questions about something else
-stay below it, and few right answers do (`benchmarks/quality.py --confidence`)."""
+"""Lowest confidence at which `Hits.convincing` is true. Nonsense and questions about something else stay below it, and
+few right answers do (`benchmarks/quality.py --confidence`)."""
 
 
 class Hits(list[Hit]):
-    """Hits, best first: a list that also says what it was asked and whether a leg was missing.
+    """Hits of a search, best first: a list with the query, the failed indexes and the trace.
 
     Attributes:
-        query: The query as it was given.
-        searched: What was searched for: the query, completed from the conversation where it leant on one.
-        mode: PartitionIndexes that were asked.
-        degraded: One "leg: reason" per leg that failed; empty when all is well.
-        trail: How the answer came about, where `explain=True` asked for it.
+        query: The question.
+        searched: Query that was run: the question, completed from the conversation if it was a follow-up.
+        mode: Indexes that were used.
+        degraded: One "index: reason" per index that failed; empty when all is well.
+        trace: Account of the search, with `explain=True`; else None.
     """
 
     def __init__(
@@ -238,37 +335,37 @@ class Hits(list[Hit]):
         query: str = "",
         mode: SearchMode = "hybrid",
         degraded: tuple[str, ...] = (),
-        trail: Trace | None = None,
+        trace: Trace | None = None,
         searched: str = "",
     ) -> None:
         super().__init__(hits)
         self.searched = searched or query
-        self.query, self.mode, self.degraded, self.trace = query, mode, degraded, trail
+        self.query, self.mode, self.degraded, self.trace = query, mode, degraded, trace
 
     @property
     def confidence(self) -> float:
-        """How likely one of the hits answers the question, in [0, 1]: that of the likeliest; 0 without a hit."""
+        """Highest confidence of the hits, in [0, 1]; 0 without a hit."""
         return max((hit.confidence for hit in self), default=0.0)
 
     @property
     def convincing(self) -> bool:
-        """Whether something was found that may well be the answer: confidence of `CONVINCING` or more."""
+        """Whether the confidence is at least `CONVINCING`."""
         return self.confidence >= CONVINCING
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks: highlighted words and a bar per leg."""
-        from langchain_agentrag.search.explain import hits_to_html  # a face of this type, loaded when drawn
+        """HTML for notebooks: highlighted words and a bar per index."""
+        from langchain_agentrag.notebook import hits_to_html  # loaded when something is drawn
 
         return hits_to_html(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A stretch of a document read by address.
+    """Part of a document read by address.
 
     Attributes:
         doc_id: Source document.
-        chunk_id: The chunk that was asked for.
+        chunk_id: The requested chunk.
         text: `document.text[start:end]`.
         start: First character in the document's text.
         end: One past the last character.
@@ -276,7 +373,7 @@ class Passage:
         last_chunk: Last chunk covered.
         total_chunks: Chunks in the document.
         metadata: The document's metadata.
-        locator: Place of the chunk that was asked for.
+        locator: Locator of the requested chunk.
         agent_id: Owner, or None for shared.
     """
 
@@ -294,13 +391,13 @@ class Passage:
 
     @property
     def short(self) -> str:
-        """A name of seven characters, to be cited by; that of the hit it was found by."""
+        """Short id for citations, the same as that of the hit."""
         return short_id_of(self.doc_id, self.chunk_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One item of a source that was not indexed, and why."""
+    """An item of a source that was not indexed, and the reason."""
 
     key: str
     reason: str
@@ -308,17 +405,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """What a store holds, or what one agent may see of it.
+    """Counts of a store, or of what one agent may see of it.
 
     Attributes:
         documents: Live documents.
         chunks: Live chunks.
-        shared_documents: Those of the documents that are shared.
+        shared_documents: Live shared documents.
         agents: Agents with documents of their own; 1 or 0 in an agent's own view.
         model: Name of the embedding model, or None before the first write.
         dimension: Length of its vectors, or None.
-        bytes_on_disk: Size of the folder; 0 in an agent's own view, where it would tell of the others.
-        waiting: Those of the chunks whose vectors are scanned exactly until they are in the graph.
+        bytes_on_disk: Size of the folder; 0 in an agent's own view, where it would reveal other agents.
+        unindexed: Chunks whose vectors are not in the vector index yet and are scanned exactly.
     """
 
     documents: int
@@ -333,12 +430,12 @@ class StoreStats:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a long write has come.
+    """Progress of a long write.
 
     Attributes:
-        done: Items that are done.
-        total: Items to expect, or None when nobody knows.
-        item: The item that was just done, or "".
+        done: Items done.
+        total: Items in all, or None when unknown.
+        item: The last item, or "".
         chunks: Chunks written so far.
     """
 
@@ -350,18 +447,18 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a write did. Reports of consecutive writes add up with `+`.
+    """Result of a write. Reports of consecutive writes can be added with `+`.
 
     Attributes:
-        added: Documents that are new.
+        added: New documents.
         updated: Documents whose text or metadata changed.
-        deleted: Documents that are gone.
-        unchanged: Documents that were already there as they are.
+        deleted: Deleted documents.
+        unchanged: Documents that were stored already.
         chunks: Chunks written.
-        embedded: Chunks the model embedded.
-        reused: Chunks whose vector was known already.
-        truncated: Chunks of which the model saw only the beginning.
-        failed: Items that could not be read, with the reason; what was stored of them before is kept.
+        embedded: Chunks embedded by the model.
+        reused: Chunks whose vector was cached.
+        truncated: Chunks longer than the model reads.
+        failed: Items that could not be read, with the reason; their stored documents are kept.
         skipped: Items left out on purpose, with the reason (binary, no text, ignored link).
         seconds: Wall time.
     """

@@ -11,9 +11,8 @@ from typing import Any
 
 from langchain_agentrag.agent.prompt_injection import FENCE_MARKS, Fence, PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language
-from langchain_agentrag.search.explain import format_locator
 from langchain_agentrag.text import sentences
-from langchain_agentrag.types import Hit, Hits, Passage
+from langchain_agentrag.types import Hit, Hits, Passage, format_locator
 
 _LEAD = 0.25  # share of the window before the first match: what leads up to it
 

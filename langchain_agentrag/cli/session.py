@@ -33,6 +33,7 @@ from rich.text import Text
 from langchain_agentrag.cli.snippets import printable
 from langchain_agentrag.connector import Gap
 from langchain_agentrag.errors import AgentRagError, NotAStoreError, StoreError, UsageError
+from langchain_agentrag.types import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,8 @@ def to_json(value: object) -> str:
 
 def plain(value: object) -> Any:  # noqa: ANN401  (whatever json.dumps takes)
     """The value in JSON's own types: records become objects, sets and tuples lists, bytes base64."""
+    if isinstance(value, Explanation):
+        return plain(value.as_dict())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -1,1 +1,1 @@
-"""Writing: documents of any make to prepared batches, and connectors kept in step with the store."""
+"""Writing: documents to prepared batches, connectors kept in step with the store, import from Chroma."""

@@ -1,4 +1,4 @@
-"""A Chroma collection that another program made, read page by page."""
+"""Import of Chroma collections made by langchain-chroma, LlamaIndex or others: text, metadata and vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +38,13 @@ _handles = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a collection.
+    """A record of a Chroma collection.
 
     Attributes:
-        id: Its id.
-        text: Its document; None when only a vector was stored.
-        metadata: Its metadata, empty when it has none.
-        vector: Its embedding; None when it has none.
+        id: Id of the record.
+        text: Document; None when only a vector is stored.
+        metadata: Metadata, empty when there is none.
+        vector: Embedding; None when there is none.
     """
 
     id: str
@@ -54,24 +53,25 @@ class Record:
     vector: Vectors | None
 
 
-class ForeignCollection:
-    """A collection of Chroma's, only read from.
+class ChromaCollection:
+    """A chromadb collection, read page by page.
 
     Args:
-        collection: chromadb's own object.
+        collection: The chromadb object.
+        embeddings: Embedding model of the LangChain `Chroma` that holds it, if any.
     """
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: Collection, embeddings: Any = None) -> None:  # noqa: ANN401
         self._collection = collection
-        self.name = str(collection.name)
+        self.name, self.embeddings = str(collection.name), embeddings
 
     def count(self) -> int:
-        """Number of records."""
+        """Return the number of records."""
         with _reading(self.name):
             return self._collection.count()
 
     def records(self) -> Iterator[Record]:
-        """All records, a page in memory at a time."""
+        """Yield all records, one page in memory at a time."""
         for start in itertools.count(step=_PAGE):
             with _reading(self.name):
                 page = self._collection.get(
@@ -80,25 +80,25 @@ class ForeignCollection:
             ids: list[str] = page["ids"]
             texts, metadatas, vectors = page["documents"], page["metadatas"], page["embeddings"]
             for place, name in enumerate(ids):
-                found = None if vectors is None else vectors[place]
+                vector = None if vectors is None else vectors[place]
                 yield Record(
                     id=name,
                     text=None if texts is None else texts[place],
                     metadata={} if metadatas is None else dict(metadatas[place] or {}),
-                    vector=None if found is None else np.asarray(found, dtype=np.float32),
+                    vector=None if vector is None else np.asarray(vector, dtype=np.float32),
                 )
             if len(ids) < _PAGE:
                 return
 
 
 @contextmanager
-def foreign_collection(source: Any, name: str | None = None) -> Iterator[ForeignCollection]:  # noqa: ANN401
-    """The collection a caller means, open for the length of a `with` block.
+def open_collection(source: Any, name: str | None = None) -> Iterator[ChromaCollection]:  # noqa: ANN401
+    """Open a Chroma collection for the length of a `with` block.
 
     Args:
         source: A chromadb collection, an object that holds one (langchain-chroma's `Chroma`, LlamaIndex'
             `ChromaVectorStore`), or the path of a folder Chroma persisted.
-        name: Which collection of the folder, where there are several.
+        name: Name of the collection, if the folder holds several.
 
     Raises:
         NotAStoreError: there is no such folder, or it was not written by Chroma.
@@ -107,29 +107,32 @@ def foreign_collection(source: Any, name: str | None = None) -> Iterator[Foreign
     """
     if isinstance(source, str | Path):
         with _client(Path(source)) as client, _reading(str(source)):
-            chosen = _chosen(client, source, name)
-            collection = client.get_collection(chosen, embedding_function=None)
+            collection = client.get_collection(
+                _collection_name(client, source, name), embedding_function=None
+            )
         try:
-            yield ForeignCollection(collection)
+            yield ChromaCollection(collection)
         finally:
             client.close()  # type: ignore[attr-defined]
         return
     collection = getattr(source, "_collection", source)
     if not all(hasattr(collection, method) for method in ("get", "count", "name")):
         raise UsageError(
-            f"Cannot adopt a {type(source).__name__}: pass a chromadb collection, a langchain-chroma Chroma, or the "
+            f"Cannot import from a {type(source).__name__}: pass a chromadb collection, a langchain-chroma Chroma, or the "
             "path of a Chroma folder."
         )
     if name is not None and name != collection.name:
         raise UsageError(
             f"The collection given is {collection.name!r}, not {name!r}: leave collection_name out."
         )
-    yield ForeignCollection(collection)
+    yield ChromaCollection(
+        collection, getattr(source, "embeddings", None) if collection is not source else None
+    )
 
 
 @contextmanager
 def _client(folder: Path) -> Iterator[ClientAPI]:
-    """A client of a folder; closed here only when the block fails."""
+    """Open a client of a folder; closed here only when the block fails."""
     import chromadb
     from chromadb.config import Settings
 
@@ -139,7 +142,7 @@ def _client(folder: Path) -> Iterator[ClientAPI]:
             "persist_directory or to PersistentClient."
         )
     with _reading(str(folder)):
-        # a spelling of the path that nobody else uses gives this client an engine of its own
+        # Chroma shares one engine per path string in a process: a unique spelling of the path avoids that
         private = f"{folder}{'/.' * (next(_handles) % 200)}/"
         client = chromadb.PersistentClient(private, settings=Settings(anonymized_telemetry=False))
     try:
@@ -149,20 +152,20 @@ def _client(folder: Path) -> Iterator[ClientAPI]:
         raise
 
 
-def _chosen(client: ClientAPI, folder: str | Path, name: str | None) -> str:
+def _collection_name(client: ClientAPI, folder: str | Path, name: str | None) -> str:
     names = sorted(collection.name for collection in client.list_collections(limit=1_000_000))
     if name is None and len(names) == 1:
         return str(names[0])
     if name in names:
         return str(name)
-    asked = (
+    problem = (
         "several collections"
         if name is None and names
         else f"no collection {name!r}"
         if name
         else "no collection"
     )
-    raise UsageError(f"The Chroma folder {folder} holds {asked}; collection_name may be one of {names}.")
+    raise UsageError(f"The Chroma folder {folder} holds {problem}; collection_name may be one of {names}.")
 
 
 @contextmanager
@@ -171,60 +174,49 @@ def _reading(what: str) -> Iterator[None]:
         yield
     except (AgentRagError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # its native part raises PanicException, which is no Exception
+    except BaseException as error:  # a Rust panic arrives as PanicException, which is no Exception
         raise StoreError(
-            f"Chroma cannot read {what}: {type(error).__name__}: {error}. Nothing more was taken over; open it with "
-            "the version of chromadb that wrote it, then adopt it again: what is there already is not written twice."
+            f"Chroma cannot read {what}: {type(error).__name__}: {error}. Nothing more was imported; open it with "
+            "the version of chromadb that wrote it, then import it again: what is there already is not written twice."
         ) from error
 
 
 Owner = str | Callable[[Mapping[str, Any]], str | None] | None
-"""Who owns a record: one agent, what a function makes of its metadata, or whoever the metadata names as `agent_id`."""
+"""Owner of the records: one agent, a function of a record's metadata, or None for the `agent_id` in the metadata."""
 
 _NODE = "_node_content"
-_BOOKKEEPING = frozenset({_NODE, "_node_type", "document_id", "doc_id", "ref_doc_id"})
+_NODE_KEYS = frozenset({_NODE, "_node_type", "document_id", "doc_id", "ref_doc_id"})
 
 
-@contextmanager
-def foreign_records(
-    source: Any,  # noqa: ANN401
-    name: str | None,
-    model: Any,  # noqa: ANN401
-) -> Iterator[tuple[Any, int, Callable[[Pipeline, Embedder, Owner], None]]]:
-    """A Chroma collection while it is open: its model, the number of its records, and what takes them over."""
-    if model is None and hasattr(source, "_collection"):
-        model = getattr(source, "embeddings", None)
-    with foreign_collection(source, name) as collection:
-        yield model, collection.count(), partial(adopt, collection)
-
-
-def adopt(collection: ForeignCollection, pipeline: Pipeline, model: Embedder, owner: Owner) -> None:
+def import_collection(
+    collection: ChromaCollection, pipeline: Pipeline, model: Embedder, owner: Owner
+) -> None:
     """Put every record of a collection into the pipeline, whole and with its vector.
 
-    Ids become doc_ids. A record without text or with a broken vector is reported as skipped.
+    Ids become doc_ids. A record without text or with an invalid vector is reported as skipped.
 
     Raises:
         StoreMismatchError: the vectors have another length than the model's.
-        AgentRagError: a record cannot be stored; the message names it. What came before is kept.
+        AgentRagError: a record cannot be stored; the message names it. Records before it are kept.
     """
     for record in collection.records():
-        trouble = _trouble(record)
-        if trouble:
-            pipeline.skip(record.id, trouble)
+        problem = _problem(record)
+        if problem:
+            pipeline.skip(record.id, problem)
         else:
             _check_dimension(record, collection, model)
             pipeline.put(_document(record, owner), split=False, vector=record.vector)
         pipeline.advance(record.id)
     if skipped := pipeline.report.skipped:
         logger.warning(
-            "%d records of %s were not taken over, the first because %s",
+            "%d records of %s were not imported, the first because %s",
             len(skipped),
             collection.name,
             skipped[0].reason,
         )
 
 
-def _trouble(record: Record) -> str:
+def _problem(record: Record) -> str:
     if record.text is None and _NODE not in record.metadata:
         return "it holds no text"
     if record.vector is None or not len(record.vector):
@@ -232,7 +224,7 @@ def _trouble(record: Record) -> str:
     return "" if np.isfinite(record.vector).all() else "its vector holds NaN or infinity"
 
 
-def _check_dimension(record: Record, collection: ForeignCollection, model: Embedder) -> None:
+def _check_dimension(record: Record, collection: ChromaCollection, model: Embedder) -> None:
     length = 0 if record.vector is None else len(record.vector)
     if length != model.dimension:
         raise StoreMismatchError(
@@ -249,21 +241,21 @@ def _document(record: Record, owner: Owner) -> SourceDocument:
     try:
         return next(as_source_documents([SourceDocument(record.id, text, metadata)], agent))
     except AgentRagError as error:
-        raise type(error)(f"Cannot take over record {record.id!r}: {error}") from error
+        raise type(error)(f"Cannot import record {record.id!r}: {error}") from error
 
 
 def _from_node(text: str, metadata: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Text and metadata of a LlamaIndex node: its JSON keeps the nested values that Chroma cannot."""
+    """Text and metadata of a LlamaIndex node: its JSON keeps the nested values that Chroma cannot store."""
     try:
         node = json.loads(metadata[_NODE])
     except (TypeError, ValueError):
         node = {}
     node = node if isinstance(node, dict) else {}
-    inner = node.get("metadata")
-    own = {key: value for key, value in metadata.items() if key not in _BOOKKEEPING}
+    nested = node.get("metadata")
+    flat = {key: value for key, value in metadata.items() if key not in _NODE_KEYS}
     parent = metadata.get("ref_doc_id")
     if isinstance(parent, str) and parent != "None":  # what LlamaIndex writes for a node without a document
-        own["ref_doc_id"] = parent
-    written = node.get("text")
-    text = text or (written if isinstance(written, str) else "")
-    return text, {**own, **(inner if isinstance(inner, dict) else {})}
+        flat["ref_doc_id"] = parent
+    node_text = node.get("text")
+    text = text or (node_text if isinstance(node_text, str) else "")
+    return text, {**flat, **(nested if isinstance(nested, dict) else {})}

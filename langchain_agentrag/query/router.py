@@ -51,7 +51,7 @@ class RoutedHits(Hits):
             searched=found.searched,
             mode=found.mode,
             degraded=found.degraded,
-            trail=found.trace,
+            trace=found.trace,
         )
         self.route = route
 

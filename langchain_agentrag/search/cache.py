@@ -1,8 +1,8 @@
-"""What was computed a moment ago: vectors of queries, and results of searches. In memory, per agent, thread-safe.
+"""In-memory caches per agent: query vectors, search results, passages returned lately. Thread-safe.
 
-A result is given again only to the same agent, for exactly the same request, while nothing in what the agent may see
-has changed: its key holds the generation of each partition in scope, which every commit of any process raises. Nothing
-is ever found by resemblance, and no agent can tell by the time that a search takes what another one has asked.
+A result is returned again only to the same agent, for exactly the same request, while nothing in what the agent may see
+has changed: its key holds the generation of each partition in scope, which every commit of any process raises. There is
+no similarity cache, and no agent can tell from timing what another one has searched for.
 """
 
 from __future__ import annotations
@@ -22,170 +22,170 @@ from langchain_agentrag.types import Hit, Hits
 
 _AGENTS = 256
 _RESULTS = 64  # per agent
+_PASSAGES = 64  # per caller
 
-Stamp = Hashable
-"""What a scope holds at a moment: equal stamps, equal contents."""
+ScopeVersion = Hashable
+"""State of a scope: equal values, equal contents."""
 
 V = TypeVar("V")
 
 
-class _PerAgent(Generic[V]):
-    """Values by agent and key; of the agents, and of the values of each, the last ones used are kept."""
+class _AgentLRU(Generic[V]):
+    """LRU cache of values by agent and key, bounded in agents and in values per agent."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held: OrderedDict[str | None, OrderedDict[Hashable, V]] = OrderedDict()
-        self._guard = threading.Lock()
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[str | None, OrderedDict[Hashable, V]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def get(self, agent: str | None, key: Hashable) -> V | None:
-        with self._guard:
-            held = self._held.get(agent)
-            if held is None or key not in held:
+        with self._lock:
+            values = self._values.get(agent)
+            if values is None or key not in values:
                 return None
-            self._held.move_to_end(agent)
-            held.move_to_end(key)
-            return held[key]
+            self._values.move_to_end(agent)
+            values.move_to_end(key)
+            return values[key]
 
     def put(self, agent: str | None, key: Hashable, value: V) -> None:
-        with self._guard:
-            held = self._held.setdefault(agent, OrderedDict())
-            held[key] = value
-            held.move_to_end(key)
-            self._held.move_to_end(agent)
-            while len(held) > self._most:
-                held.popitem(last=False)
-            while len(self._held) > _AGENTS:
-                self._held.popitem(last=False)
+        with self._lock:
+            values = self._values.setdefault(agent, OrderedDict())
+            values[key] = value
+            values.move_to_end(key)
+            self._values.move_to_end(agent)
+            while len(values) > self._size:
+                values.popitem(last=False)
+            while len(self._values) > _AGENTS:
+                self._values.popitem(last=False)
 
     def forget(self, agent: str | None) -> None:
-        with self._guard:
-            self._held.pop(agent, None)
+        with self._lock:
+            self._values.pop(agent, None)
 
 
 class QueryVectors:
-    """Vectors of the last queries of each agent.
+    """Cache of query vectors per agent.
 
     Args:
-        most: Queries per agent; 0 keeps none.
+        size: Queries per agent; 0 disables the cache.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._held = most, _PerAgent[Vectors](most)
+    def __init__(self, size: int) -> None:
+        self._size, self._cache = size, _AgentLRU[Vectors](size)
 
     def get(self, agent: str | None, query: str) -> Vectors | None:
-        """The vector of exactly this query, or None."""
-        return self._held.get(agent, query) if self._most else None
+        """Return the vector of exactly this query, or None."""
+        return self._cache.get(agent, query) if self._size else None
 
     def put(self, agent: str | None, query: str, vector: Vectors) -> None:
-        """Keep a vector."""
-        if self._most:
+        """Cache a copy of a vector."""
+        if self._size:
             kept = vector.copy()
             kept.flags.writeable = False
-            self._held.put(agent, query, kept)
+            self._cache.put(agent, query, kept)
 
     def forget(self, agent: str | None) -> None:
-        """Forget what an agent has asked."""
-        self._held.forget(agent)
+        """Drop the vectors of an agent."""
+        self._cache.forget(agent)
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A request that may be answered from the cache: whose it is, what it asks, and of what contents."""
+    """Key of a cached result: agent, request, and the state of the scope."""
 
     agent: str | None
     key: str
-    scope_version: Stamp
+    scope_version: ScopeVersion
 
 
-class Results:
-    """Results of the last searches of each agent, for a short time.
+class ResultCache:
+    """Cache of search results per agent, for a short time.
 
     Args:
-        seconds: How long a result may be given again; 0 keeps none.
-        clock: Seconds that only ever grow.
+        seconds: Lifetime of a result; 0 disables the cache.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
-        self._held = _PerAgent[tuple[Stamp, float, Hits]](_RESULTS)
+        self._cache = _AgentLRU[tuple[ScopeVersion, float, Hits]](_RESULTS)
 
-    def ticket(self, request: SearchRequest, stamp: Callable[[], Stamp]) -> Ticket | None:
-        """What to ask for; None for a request whose answer depends on more than what the store holds."""
+    def ticket(self, request: SearchRequest, scope_version: Callable[[], ScopeVersion]) -> Ticket | None:
+        """Return the key of a request; None if its result depends on more than the contents of the store."""
         depends = request.recency is not None or request.vector is not None or request.explain
         if not self._seconds or depends or request.reranker is not None or request.rewriter is not None:
             return None
-        return Ticket(request.scope.agent_id, repr(replace(request, now=EPOCH)), stamp())
+        return Ticket(request.scope.agent_id, repr(replace(request, now=EPOCH)), scope_version())
 
     def get(self, ticket: Ticket | None) -> Hits | None:
-        """The result, as a copy, or None."""
+        """Return a copy of the cached result, or None."""
         if ticket is None:
             return None
-        found = self._held.get(ticket.agent, ticket.key)
-        if found is None or found[0] != ticket.scope_version or self._clock() >= found[1]:
+        entry = self._cache.get(ticket.agent, ticket.key)
+        if entry is None or entry[0] != ticket.scope_version or self._clock() >= entry[1]:
             return None
-        return _copied(found[2])
+        return _copied(entry[2])
 
-    def keep(self, ticket: Ticket | None, hits: Hits, stamp: Callable[[], Stamp]) -> None:
-        """Keep a result that is complete, unless something was written while it was found."""
-        if ticket is not None and not hits.degraded and stamp() == ticket.scope_version:
-            until = self._clock() + self._seconds
-            self._held.put(ticket.agent, ticket.key, (ticket.scope_version, until, _copied(hits)))
+    def keep(self, ticket: Ticket | None, hits: Hits, scope_version: Callable[[], ScopeVersion]) -> None:
+        """Cache a complete result, unless the scope has changed since the ticket was made."""
+        if ticket is not None and not hits.degraded and scope_version() == ticket.scope_version:
+            expires = self._clock() + self._seconds
+            self._cache.put(ticket.agent, ticket.key, (ticket.scope_version, expires, _copied(hits)))
 
     def forget(self, agent: str | None) -> None:
-        """Forget what an agent was shown."""
-        self._held.forget(agent)
+        """Drop the results of an agent."""
+        self._cache.forget(agent)
 
 
 def _copied(hits: Hits) -> Hits:
-    """The same hits, with metadata of their own: what a caller changes is the caller's."""
+    """A copy whose metadata the caller may change."""
     return Hits(
-        map(_own, hits),
+        map(_copied_hit, hits),
         query=hits.query,
         mode=hits.mode,
         degraded=hits.degraded,
-        trail=hits.trace,
+        trace=hits.trace,
         searched=hits.searched,
     )
 
 
-def _own(hit: Hit) -> Hit:
+def _copied_hit(hit: Hit) -> Hit:
     return replace(hit, metadata=copy.deepcopy(hit.metadata), locator=copy.deepcopy(hit.locator))
 
 
-_PASSAGES = 64  # remembered per caller
-_CALLERS = 256
-
-
 class RecentPassages:
-    """Texts of the last hits and passages per caller, in memory only. Thread-safe; one caller never sees another's.
+    """Texts of the last hits and passages per caller, in memory only, from which recorders recognise quotations.
 
     Attributes:
-        count: How many were shown so far; a mark for `to`.
+        count: Passages noted so far; a position for `to`.
     """
 
     def __init__(self) -> None:
         self._texts: OrderedDict[str | None, deque[tuple[int, str]]] = OrderedDict()
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self.count = 0
 
     def note(self, agent_id: str | None, texts: Iterable[str]) -> None:
-        """Remember that an agent, or a caller without identity, was shown texts."""
-        with self._guard:
-            held = self._texts.setdefault(agent_id, deque(maxlen=_PASSAGES))
+        """Note passages that were returned to an agent, or to a caller without identity."""
+        with self._lock:
+            passages = self._texts.setdefault(agent_id, deque(maxlen=_PASSAGES))
             for text in texts:
                 self.count += 1
-                held.append((self.count, text))
+                passages.append((self.count, text))
             self._texts.move_to_end(agent_id)
-            while len(self._texts) > _CALLERS:
+            while len(self._texts) > _AGENTS:
                 self._texts.popitem(last=False)
 
     def to(self, agent_id: str | None, since: int = 0) -> list[str]:
-        """What an agent was shown since a mark, and callers without identity: its retriever may be bound to nobody."""
-        with self._guard:
-            held = [self._texts.get(caller, ()) for caller in dict.fromkeys((agent_id, None))]
-            return [text for texts in held for number, text in texts if number > since]
+        """Return passages returned to an agent after a position, and those to callers without identity.
+
+        The latter because the agent's retriever may be bound to nobody.
+        """
+        with self._lock:
+            passages = [self._texts.get(caller, ()) for caller in dict.fromkeys((agent_id, None))]
+            return [text for texts in passages for number, text in texts if number > since]
 
     def forget(self, agent_id: str) -> None:
-        """Forget what an agent was shown."""
-        with self._guard:
+        """Drop the passages of an agent."""
+        with self._lock:
             self._texts.pop(agent_id, None)

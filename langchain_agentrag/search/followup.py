@@ -11,14 +11,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm
 from langchain_agentrag.text.tokenizer import STOP_WORDS, choose, cut, segmenter, simplify, tagged
-
-if TYPE_CHECKING:
-    from langchain_agentrag.search.options import SearchRequest
 
 logger = logging.getLogger(__name__)
 
@@ -345,7 +341,7 @@ def shares_word(text: str, words: Sequence[str]) -> bool:
 RECENT = 6
 """Turns of a conversation that a question may lean on, the last ones."""
 
-_LESS = 0.5  # weight of a word of the conversation beside one of the question
+_CONTEXT_WEIGHT = 0.5  # of a word of the conversation, relative to one of the question
 _MOST_ADDED = 12  # words; more would outvote the question
 _FROM_ANSWER = 6  # of them from an answer, which is long and says much besides
 _SHORT_ANSWER = 12  # content words up to which an answer is all about the matter
@@ -402,18 +398,18 @@ class HistoryTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class CompletedQuestion:
     """A question with what the conversation adds to it.
 
     Attributes:
         query: What to search for; the question itself where it stands alone.
         added: Words of the conversation in it, to be weighed less than those of the question; "" for none.
-        trouble: Why a model was not followed, or "".
+        warning: Why the answer of a language model was not used, or "".
     """
 
     query: str
     added: str = ""
-    trouble: str = ""
+    warning: str = ""
 
 
 def read_history(history: object) -> tuple[HistoryTurn, ...]:
@@ -479,7 +475,7 @@ def _text(content: object) -> str:
     return ""
 
 
-def complete_question(query: str, turns: Sequence[HistoryTurn]) -> Completed:
+def complete_question(query: str, turns: Sequence[HistoryTurn]) -> CompletedQuestion:
     """The question, completed from the turns where it leans on them.
 
     What it is about comes from the last question that stands alone and those after it; an item of a list from the last
@@ -487,7 +483,7 @@ def complete_question(query: str, turns: Sequence[HistoryTurn]) -> Completed:
     about 2023?") takes over what was asked, one that asks something new takes over only what it was asked about.
     """
     if not turns or not is_followup(query):
-        return Completed(query)
+        return CompletedQuestion(query)
     asked, answer = _before(turns)
     words = _item(query, turns) or []
     rest = is_elliptical(query)
@@ -500,7 +496,7 @@ def complete_question(query: str, turns: Sequence[HistoryTurn]) -> Completed:
     known = {word.casefold() for word in content_words(query)}
     kept = [word for word in dict.fromkeys(words) if word.casefold() not in known]
     added = " ".join(kept[:_MOST_ADDED])
-    return Completed(f"{added} {query}", added) if added else Completed(query)
+    return CompletedQuestion(f"{added} {query}", added) if added else CompletedQuestion(query)
 
 
 def _before(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
@@ -564,39 +560,48 @@ def _items(text: str) -> list[str]:
     )
 
 
-def with_supplement(
-    asked: Mapping[str, Mapping[str, float]], added: Mapping[str, Mapping[str, float]]
+def add_context_terms(
+    terms: Mapping[str, Mapping[str, float]], added: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
-    """Weighted terms of a question with those of the conversation at less weight."""
-    merged = {field: dict(terms) for field, terms in asked.items()}
-    for field, terms in added.items():
+    """Return the weighted terms of a question with those of the conversation at less weight."""
+    merged = {field: dict(weights) for field, weights in terms.items()}
+    for field, weights in added.items():
         known = merged.setdefault(field, {})
-        for term, weight in terms.items():
-            known[term] = max(known.get(term, 0.0), _LESS * weight)
+        for term, weight in weights.items():
+            known[term] = max(known.get(term, 0.0), _CONTEXT_WEIGHT * weight)
     return merged
 
 
-def resolve_followup(request: SearchRequest) -> SearchRequest:
-    """The request with its question completed, by the rewriter where there is one and its answer can be trusted."""
-    if not request.history or not is_followup(request.query):
-        return request
-    found = complete_question(request.query, request.history)
-    if request.rewriter is not None:
-        found = _rewritten(request.rewriter, request.query, request.history, request.rewrite_timeout, found)
-    troubles = (*request.troubles, f"rewriter: {found.trouble}") if found.trouble else request.troubles
-    completed = "" if found.query == request.query else found.query
-    return replace(request, completed=completed, supplement=found.added, troubles=troubles)
+def resolve_followup(
+    query: str, turns: Sequence[HistoryTurn], rewriter: LanguageModel | None, timeout: float
+) -> CompletedQuestion:
+    """Complete a follow-up question from the conversation; other questions stay as they are.
+
+    Args:
+        query: The question.
+        turns: Turns before it, oldest first.
+        rewriter: Language model that rewrites the question, used when its answer passes the checks; None for rules.
+        timeout: Seconds the model may take.
+    """
+    if not is_followup(query):
+        return CompletedQuestion(query)
+    completed = complete_question(query, turns)
+    return completed if rewriter is None else _rewrite(rewriter, query, turns, timeout, completed)
 
 
-def _rewritten(
-    model: LanguageModel, query: str, turns: Sequence[HistoryTurn], timeout: float, otherwise: Completed
-) -> Completed:
-    said = "\n".join(f"{turn.role or '-'}: {turn.text}" for turn in turns)
+def _rewrite(
+    model: LanguageModel,
+    query: str,
+    turns: Sequence[HistoryTurn],
+    timeout: float,
+    fallback: CompletedQuestion,
+) -> CompletedQuestion:
+    conversation = "\n".join(f"{turn.role or '-'}: {turn.text}" for turn in turns)
     try:
-        answer = ask_llm(model, _PROMPT.format(turns=said, query=query), timeout)
+        answer = ask_llm(model, _PROMPT.format(turns=conversation, query=query), timeout)
     except LLMError as error:
         logger.warning("the question is completed without the model: %s", error)
-        return replace(otherwise, trouble=str(error))
+        return replace(fallback, warning=str(error))
     lines = [line.strip(_QUOTES) for line in answer.splitlines() if line.strip()]
     question = re.sub(
         r"^(?:question|问题|改写|rewritten)[^:：]{0,20}[:：]\s*", "", lines[-1] if lines else "", flags=re.I
@@ -606,7 +611,7 @@ def _rewritten(
     source = " ".join([query, *(turn.text for turn in turns)])
     known = sum(shares_word(source, [word]) for word in words)
     if not words or len(question) > _LONGEST or known < _KNOWN * len(words):
-        trouble = f"the model answered {answer[:80]!r}, which is no question of this conversation"
-        logger.warning("the question is completed without the model: %s", trouble)
-        return replace(otherwise, trouble=trouble)
-    return Completed(question)
+        warning = f"the model answered {answer[:80]!r}, which is no question of this conversation"
+        logger.warning("the question is completed without the model: %s", warning)
+        return replace(fallback, warning=warning)
+    return CompletedQuestion(question)

@@ -1,204 +1,242 @@
-"""The account of a search that was asked to explain itself: what was considered, and why it is not in the answer."""
+"""Hits of a ranking, their explanations, and the trace of a search."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.search.bm25 import Scorer
-from langchain_agentrag.search.explain import LateExplanation, Spans, note
-from langchain_agentrag.search.options import SearchRequest
+from langchain_agentrag.search.options import PreparedQuery, SearchRequest
 from langchain_agentrag.search.ranking import Candidates, Ranking, confidences
 from langchain_agentrag.store.commit import unpack_lengths
 from langchain_agentrag.store.queries import ScoringRow, StoredRow, parse_locator, stored_rows
 from langchain_agentrag.text import FIELDS
-from langchain_agentrag.types import Dropped, Hit, Hits, Trace
+from langchain_agentrag.types import Dropped, Explanation, Hit, Hits, QueryMatches, Trace
 
 if TYPE_CHECKING:
     import sqlite3
 
 logger = logging.getLogger(__name__)
 
-MOST_DROPPED = 50
-"""Candidates an account names; those behind them are only counted."""
+MAX_DROPPED = 50
+"""Dropped candidates that a trace lists; further ones are only counted."""
 
 Address = tuple[str | None, str, int]
 """Owner, document and chunk of a hit."""
 
+Spans = Sequence[tuple[int, int]]
+"""Character spans in a text."""
+
 
 def address(hit: Hit | Dropped) -> Address:
-    """What tells a hit from every other."""
+    """Return the address of a hit, unique in a store."""
     return hit.agent_id, hit.doc_id, hit.chunk_id
 
 
+@dataclass(slots=True)
+class RankedHits:
+    """The best hits of a ranking on their way through the later stages; explanations are built at the end.
+
+    Attributes:
+        query: The prepared query.
+        candidates: All candidates with their scores.
+        ranking: Their order.
+        hits: Best first, without explanations.
+        rows: Address → row.
+        locate: Returns the spans of the query's words in a text.
+        degraded: "index: reason" of what failed.
+        steps: Address → what later stages did with the hit, for its explanation.
+        dropped: Candidates that are out; filled when a trace was asked for.
+    """
+
+    query: PreparedQuery
+    candidates: Candidates
+    ranking: Ranking
+    hits: list[Hit]
+    rows: dict[Address, int]
+    locate: Callable[[str], Spans]
+    degraded: list[str]
+    steps: dict[Address, list[str]] = field(default_factory=lambda: defaultdict(list))
+    dropped: list[Dropped] = field(default_factory=list)
+
+    def note(self, hit: Hit, step: str) -> None:
+        """Add a step to the explanation of a hit."""
+        self.steps[address(hit)].append(step)
+
+    def drop(self, hit: Hit, reason: str) -> None:
+        """Add a hit to the dropped candidates."""
+        self.dropped.append(Dropped(hit.doc_id, hit.chunk_id, hit.agent_id, hit.score, reason))
+
+    def vector(self, hit: Hit) -> bytes:
+        """Return the packed vector of a hit."""
+        return self.candidates.live[self.rows[address(hit)]].vector
+
+
+def rank_hits(
+    connection: sqlite3.Connection,
+    query: PreparedQuery,
+    candidates: Candidates,
+    ranking: Ranking,
+    locate: Callable[[str], Spans],
+    degraded: list[str],
+) -> RankedHits:
+    """Return the best hits of a ranking, best first.
+
+    Args:
+        connection: The catalog as it was ranked.
+        query: The prepared query.
+        candidates: All candidates.
+        ranking: Their order.
+        locate: Returns the spans of the query's words in a text; called when an explanation is read.
+        degraded: "index: reason" of what failed.
+    """
+    request = query.request
+    confidence = confidences(ranking.best, candidates, ranking.other_speakers)
+    stored = stored_rows(connection, ranking.best)
+    hits: dict[int, Hit] = {}
+    for row in ranking.best:
+        chunk = stored[row]
+        if not request.scope.admits(chunk.owner):
+            # the second check; the first is which partitions were searched
+            logger.error("a row outside the scope reached the end of a search and was dropped; run verify()")
+            continue
+        hits[row] = _hit(chunk, ranking.scores[row], confidence[row])
+    rows = {address(hit): row for row, hit in hits.items()}
+    dropped = _dropped_candidates(connection, request, ranking) if request.explain else []
+    return RankedHits(
+        query, candidates, ranking, list(hits.values()), rows, locate, degraded, dropped=dropped
+    )
+
+
+def explain(ranked: RankedHits, hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits with their explanations; words, spans and term scores are computed when first read."""
+    request, ranking, scorer = ranked.query.request, ranked.ranking, ranked.candidates.scorer
+    vector, keyword = ranked.candidates.vector, ranked.candidates.keyword
+    vector_ranks = {row: rank for rank, row in enumerate(vector.ranking, 1)}
+    keyword_ranks = {row: rank for rank, row in enumerate(keyword.ranking, 1)}
+    explained = []
+    for hit in hits:
+        row = ranked.rows[address(hit)]
+        evidence = keyword.evidence_of(row, keyword_ranks)
+        steps = list(ranked.steps.get(address(hit), ()))
+        if row in ranking.other_speakers:
+            steps.insert(0, f"lower score: not said by {ranking.other_speakers[row]}")
+        matches = QueryMatches()
+        if evidence is not None and scorer is not None:
+            matches = QueryMatches(
+                hit.text,
+                partial(ranked.locate, hit.text),
+                partial(term_scores, scorer, ranked.candidates.live[row]),
+            )
+        explanation = Explanation(
+            vector=vector.evidence_of(row, vector_ranks),
+            keyword=evidence,
+            fusion=request.fusion if request.mode == "hybrid" else request.mode,
+            weights=ranking.weights,
+            recency=ranking.recency_boosts.get(row, 0.0),
+            steps=tuple(steps),
+            matches=matches,
+        )
+        explained.append(replace(hit, explanation=explanation))
+    return explained
+
+
 def term_scores(scorer: Scorer, row: ScoringRow) -> tuple[tuple[str, float], ...]:
-    """What each matching term adds to a row's BM25 score, most first."""
-    held = dict(zip(FIELDS, (line.split(" ") for line in row.terms.split("\n")), strict=True))
+    """Return (term, its part of the row's BM25 score), highest first."""
+    terms_by_field = dict(zip(FIELDS, (line.split(" ") for line in row.terms.split("\n")), strict=True))
     lengths = unpack_lengths(row.lengths)
-    points: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for name, gains in scorer.gains.items():
-        counts = Counter(held.get(name, ()))
+        counts = Counter(terms_by_field.get(name, ()))
         for term in gains:
             if counts[term]:
-                points[term] = points.get(term, 0.0) + scorer.score({name: {term: counts[term]}}, lengths)
-    return tuple(sorted(points.items(), key=lambda pair: (-pair[1], pair[0])))
+                scores[term] = scores.get(term, 0.0) + scorer.score({name: {term: counts[term]}}, lengths)
+    return tuple(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def dropped_hit(hit: Hit, reason: str) -> Dropped:
-    """A candidate that is not in the answer, and why."""
-    return Dropped(hit.doc_id, hit.chunk_id, hit.agent_id, hit.score, reason)
+def build_trace(ranked: RankedHits, hits: Sequence[Hit], chosen: Sequence[Hit]) -> Trace:
+    """Return the trace of a search.
 
-
-def dropped_row(row: StoredRow, score: float, request: SearchRequest, *, behind: bool) -> Dropped:
-    """A candidate that never was a hit: below the threshold, behind the pool, or one too many of its document."""
-    if score < request.score_threshold:
-        reason = f"below the threshold of {request.score_threshold:g}"
-    elif behind or request.max_per_document is None:
-        reason = f"behind the first {request.k}"
-    else:
-        reason = f"more than {request.max_per_document} of the same document"
-    return Dropped(row.doc_id, row.ordinal, row.owner, score, reason)
-
-
-def build_trace(
-    request: SearchRequest,
-    considered: int,
-    hits: Sequence[Hit],
-    chosen: Sequence[Hit],
-    dropped: list[Dropped],
-) -> Trace:
-    """How an answer came about, from the candidates of its last stage and those that dropped out before."""
-    taken = {address(hit) for hit in chosen}
-    inside = {
+    Args:
+        ranked: The ranking, with the candidates dropped so far.
+        hits: Hits of the last stage.
+        chosen: Those that are returned.
+    """
+    request = ranked.query.request
+    covered = {
         (hit.agent_id, hit.doc_id, chunk)
         for hit in chosen
         if hit.covers is not None
         for chunk in range(hit.covers[0], hit.covers[1] + 1)
     }
-    known = {address(one) for one in dropped} | taken
-    late = [
-        dropped_hit(
-            hit,
-            "part of another hit's passage" if address(hit) in inside else f"behind the first {request.k}",
-        )
-        for hit in hits
-        if address(hit) not in known
-    ]
-    ordered = sorted([*late, *dropped], key=lambda one: -one.score)
+    known = {address(one) for one in chosen} | {address(one) for one in ranked.dropped}
+    for hit in hits:
+        if address(hit) not in known:
+            inside = address(hit) in covered
+            ranked.drop(hit, "part of another hit's passage" if inside else f"behind the first {request.k}")
+    ordered = sorted(ranked.dropped, key=lambda one: -one.score)
     return Trace(
-        searched=request.searched,
-        added=request.supplement,
+        searched=ranked.query.text,
+        added=ranked.query.added,
         filter=request.filter_text,
-        considered=considered,
-        dropped=tuple(ordered[:MOST_DROPPED]),
+        considered=len(ranked.candidates.live),
+        dropped=tuple(ordered[:MAX_DROPPED]),
     )
 
 
-def filtered_out(trail: Trace, hits: Hits, without: Hits) -> Trace:
-    """The account with what the same search finds without its filter."""
-    known = {address(one) for one in (*hits, *trail.dropped)}
-    out = tuple(dropped_hit(hit, "the filter leaves it out") for hit in without if address(hit) not in known)
-    return replace(trail, dropped=(*out, *trail.dropped))
+def add_filtered_out(trace: Trace, hits: Hits, unfiltered: Hits) -> Trace:
+    """Return the trace with the hits that only the search without the filter has."""
+    known = {address(one) for one in (*hits, *trace.dropped)}
+    out = tuple(
+        Dropped(hit.doc_id, hit.chunk_id, hit.agent_id, hit.score, "excluded by the filter")
+        for hit in unfiltered
+        if address(hit) not in known
+    )
+    return replace(trace, dropped=(*out, *trace.dropped))
 
 
-def build_hits(
-    connection: sqlite3.Connection,
-    request: SearchRequest,
-    found: Candidates,
-    ranking: Ranking,
-    find: Callable[[str], Spans],
-) -> dict[int, Hit]:
-    """Row → hit of the best of a ranking, best first.
-
-    Args:
-        connection: The catalog as it was ranked.
-        request: What was asked.
-        found: The candidates.
-        ranking: Their order.
-        find: Spans of the matched words in a text; called only when somebody reads the explanation.
-    """
-    likely = confidences(ranking.best, found.vector, found.keyword, found.live, ranking.other_speakers)
-    stored = stored_rows(connection, ranking.best)
-    explanations = _Explanations(request, found, ranking, find)
-    hits = {}
-    for row in ranking.best:
-        shown = stored[row]
-        if not request.scope.admits(shown.owner):
-            # the second lock; the first is which partitions were asked
-            logger.error("a row outside the scope reached the end of a search and was dropped; run verify()")
-            continue
-        hits[row] = _hit(shown, ranking.scores[row], likely[row], explanations.of(row, shown.text))
-    return hits
-
-
-def dropped_candidates(
+def _dropped_candidates(
     connection: sqlite3.Connection, request: SearchRequest, ranking: Ranking
 ) -> list[Dropped]:
-    """Candidates that the threshold, the cap per document or the size of the pool kept out."""
+    """Candidates below the threshold, over the limit per document, or behind the first `fetch_k`."""
     order, best = ranking.order, ranking.best
     taken = set(best)
-    out = [row for row in order if row not in taken][:MOST_DROPPED]
-    full = len(best) >= request.pool
-    last = order.index(best[-1]) if full else len(order)
+    out = [row for row in order if row not in taken][:MAX_DROPPED]
+    last = order.index(best[-1]) if len(best) >= request.fetch_k else len(order)
+    place = {row: position for position, row in enumerate(order)}
     stored = stored_rows(connection, out)
-    return [
-        dropped_row(stored[row], ranking.scores[row], request, behind=order.index(row) > last)
-        for row in out
-        if row in stored and request.scope.admits(stored[row].owner)
-    ]
+    dropped = []
+    for row in out:
+        if row not in stored or not request.scope.admits(stored[row].owner):
+            continue
+        chunk, score = stored[row], ranking.scores[row]
+        if score < request.score_threshold:
+            reason = f"below the threshold of {request.score_threshold:g}"
+        elif place[row] > last or request.max_per_document is None:
+            reason = f"behind the first {request.k}"
+        else:
+            reason = f"more than {request.max_per_document} of the same document"
+        dropped.append(Dropped(chunk.doc_id, chunk.ordinal, chunk.owner, score, reason))
+    return dropped
 
 
-def _hit(shown: StoredRow, score: float, confidence: float, why: LateExplanation) -> Hit:
+def _hit(chunk: StoredRow, score: float, confidence: float) -> Hit:
     return Hit(
-        doc_id=shown.doc_id,
-        chunk_id=shown.ordinal,
-        text=shown.text,
+        doc_id=chunk.doc_id,
+        chunk_id=chunk.ordinal,
+        text=chunk.text,
         score=score,
         confidence=confidence,
-        metadata=codec.decode(shown.metadata),
-        agent_id=shown.owner,
-        start=shown.start,
-        end=shown.stop,
-        context=shown.context,
-        locator=parse_locator(shown.locator),
-        explanation=why,
-        whole=shown.whole,
+        metadata=codec.decode(chunk.metadata),
+        agent_id=chunk.owner,
+        start=chunk.start,
+        end=chunk.stop,
+        context=chunk.context,
+        locator=parse_locator(chunk.locator),
+        whole=chunk.whole,
     )
-
-
-class _Explanations:
-    """Why each row of a ranking is where it is."""
-
-    def __init__(
-        self, request: SearchRequest, found: Candidates, ranking: Ranking, find: Callable[[str], Spans]
-    ) -> None:
-        self._found, self._ranking, self._find = found, ranking, find
-        self._fusion = request.fusion if request.mode == "hybrid" else request.mode
-        self._vector_ranks = {row: rank for rank, row in enumerate(found.vector.ranking, 1)}
-        self._keyword_ranks = {row: rank for rank, row in enumerate(found.keyword.ranking, 1)}
-
-    def of(self, row: int, text: str) -> LateExplanation:
-        found, ranking = self._found, self._ranking
-        evidence = found.keyword.said_of(row, self._keyword_ranks)
-        why = LateExplanation(
-            text,
-            self._find if evidence else _nothing,
-            partial(term_scores, found.scorer, found.live[row]) if evidence and found.scorer else tuple,
-            vector=found.vector.said_of(row, self._vector_ranks),
-            keyword=evidence,
-            fusion=self._fusion,
-            weights=ranking.weights,
-            recency=ranking.recency_boosts.get(row, 0.0),
-        )
-        if row in ranking.other_speakers:
-            note(why, f"less for not being said by {ranking.other_speakers[row]}")
-        return why
-
-
-def _nothing(_text: str) -> Spans:
-    return ()

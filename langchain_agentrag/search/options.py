@@ -1,20 +1,25 @@
-"""What a search was asked, checked: the only way from a caller's arguments to the searcher."""
+"""Search options: one table that declares them, and the checked request made from a call.
+
+`SearchOptions` is the table: each option has a type, a check, the values it takes, a default and one sentence.
+`OPTIONS` holds the declarations by name; checks, retrievers and the reference (`python -m
+langchain_agentrag.search.options`) are made from it.
+"""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from numbers import Integral, Real
-from typing import Any, TypedDict, cast, get_args
+from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 
 import numpy as np
 
-from langchain_agentrag import filters
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.filters import Filter, conjoin, time_filter
+from langchain_agentrag.filters import Filter, conjoin, parse, time_filter
 from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.followup import HistoryTurn, read_history
@@ -28,111 +33,233 @@ from langchain_agentrag.types import SearchMode
 DEFAULT_WEIGHTS = (0.5, 0.5)
 """Share of (vector, keyword) under a fusion rule that does not choose it per query."""
 
-_REWRITING = 5.0  # seconds a question may wait for a model
+REWRITE_TIMEOUT = 5.0
+"""Seconds the rewriter may take by default."""
 
 MAX_NEIGHBOURS = 50
-"""Most chunks that are read on each side of a hit; to read more, read the document."""
+"""Largest value of `neighbours`; to read more, read the document."""
 
 NEAR_DUPLICATE = 0.8
-"""Share of shingles two passages have in common from which on they count as the same, unless another is given."""
+"""Jaccard similarity of two passages from which on `collapse=True` makes them one."""
 
-_FETCHED = (
-    4  # candidates per hit wanted that diversity and a reranker choose from, unless `fetch_k` says otherwise
-)
+_FETCH_FACTOR = 4  # fetch_k by default, in units of k, when a later stage chooses among the candidates
+
+
+def check_count(name: str, value: object) -> int:
+    """Return a count of at least 1 as an int.
+
+    Raises:
+        InvalidQueryError: it is something else; a boolean is no count.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
+        noun = "the number of hits wanted, " if name == "k" else ""
+        raise InvalidQueryError(f"Cannot search with {name}={value!r}: it is {noun}a whole number >= 1.")
+    return int(value)
+
+
+def _check_share(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        raise InvalidQueryError(f"Cannot search with {name}={value!r}: it is a number from 0 to 1.")
+    return float(value)
+
+
+def _check_seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise InvalidQueryError(f"Cannot search with {name}={value!r}: it is a number of seconds above 0.")
+    return float(value)
+
+
+def _check_mode(_name: str, value: object) -> SearchMode:
+    for mode in get_args(SearchMode):
+        if value == mode:
+            return mode  # type: ignore[no-any-return]
+    raise InvalidQueryError(
+        f"Unknown search mode {value!r}: choose one of {', '.join(get_args(SearchMode))}."
+    )
+
+
+def _check_collapse(name: str, value: object) -> float | None:
+    if value is False:
+        return None
+    share = NEAR_DUPLICATE if value is True else _check_share(name, value)
+    if not share:
+        raise InvalidQueryError(
+            "Cannot search with collapse=0: everything would be the same; give a share above 0."
+        )
+    return share
+
+
+def _check_neighbours(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= MAX_NEIGHBOURS:
+        raise InvalidQueryError(
+            f"Cannot search with {name}={value!r}: it is a whole number of chunks from 0 to {MAX_NEIGHBOURS}."
+        )
+    return int(value)
+
+
+def _check_rewriter(name: str, value: object) -> LanguageModel | None:
+    try:
+        return check_llm(value)
+    except UsageError as error:
+        raise InvalidQueryError(f"{name}: {error}") from error
+
+
+def _check_vector(_name: str, value: Any) -> Vectors:  # noqa: ANN401
+    try:
+        vector: Vectors = np.asarray(value, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidQueryError(f"The vector of the query is no list of numbers: {error}.") from error
+    if vector.ndim != 1 or not len(vector) or not math.isfinite(float(vector.sum())):
+        raise InvalidQueryError("The vector of the query must be one list of finite numbers.")
+    return vector
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Declaration of one search option.
+
+    Attributes:
+        check: Called with name and value; returns the checked value or raises.
+        values: Values it takes, in words.
+        default: Default, in words.
+        description: What it does, in one sentence.
+    """
+
+    check: Callable[[str, Any], Any]
+    values: str
+    default: str
+    description: str
+
+
+def _ignoring_name(check: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda _name, value: check(value)
+
+
+_check_bound = partial(
+    check_time, now=EPOCH
+)  # a bound relative to the present is resolved in `check_request`
 
 
 class SearchOptions(TypedDict, total=False):
-    """Options of a search, all by keyword.
+    """Options of a search, all by keyword; None stands for the default. See `OPTIONS` and the GUIDE."""
 
-    Attributes:
-        filter: Filter over metadata (see `filters`); it narrows what the agent may see, and cannot widen it.
-        mode: "hybrid", "vector" or "keyword".
-        weights: Share of (vector, keyword) in a hybrid search.
-        fusion: "adaptive", "convex", "rrf", "dbsf" or "relative".
-        fetch_k: Candidates that diversity and the reranker choose from, >= k; 4 k by default.
-        score_threshold: Lowest score of a hit, in [0, 1]; where a reranker gives scores of its own, of those too.
-        max_per_document: Most hits of one document.
-        diversity: 0 takes the best, 1 the most different ones; between them maximal marginal relevance.
-        reranker: Second opinion on the best `fetch_k`; see `rerank.Reranker`.
-        rerank_timeout: Seconds the reranker may take; what it has not judged by then stays in the fused order.
-        vector: The query's embedding where the caller has it; the model is not asked then.
-        after: Only documents whose time (see `moments`) is this or later: a datetime, a date, ISO text, or how long
-            ago ("36h", "7d"). Without a zone it is UTC. A document without a time is in no such range.
-        before: Only documents whose time is earlier than this.
-        recency: Half-life of a bonus for recent documents, a timedelta or seconds; it reorders near-equals, see
-            `fusion.recency_lift`. With a reranker it only helps to choose what is reranked.
-        now: The moment that ages are counted from; the present by default.
-        quarantined: Whether quarantined documents are found too; see `quarantined`.
-    """
+    filter: Annotated[Any, Option(
+        _ignoring_name(parse), "a filter, see `filters`", "none",
+        "Keeps documents whose metadata match; it narrows what the agent may see and cannot widen it.",
+    )]  # fmt: skip
+    mode: Annotated[SearchMode, Option(
+        _check_mode, '"hybrid", "vector", "keyword"', '"hybrid"', "Indexes that are searched.",
+    )]  # fmt: skip
+    weights: Annotated[tuple[float, float] | None, Option(
+        _ignoring_name(check_weights), "two numbers >= 0, (vector, keyword)", "chosen per query",
+        "Share of each index in the fused score of a hybrid search.",
+    )]  # fmt: skip
+    fusion: Annotated[FusionName, Option(
+        _ignoring_name(check_fusion), '"adaptive", "convex", "rrf", "dbsf", "relative"', '"adaptive"',
+        "Rule that fuses the two rankings, see `fusion`.",
+    )]  # fmt: skip
+    fetch_k: Annotated[int | None, Option(
+        check_count, "a whole number >= 1", "k, or 4 k if a later stage chooses among the candidates",
+        "Candidates that `collapse`, `reranker`, `diversity` and `neighbours` choose from; at least k.",
+    )]  # fmt: skip
+    score_threshold: Annotated[float | None, Option(
+        _check_share, "0 to 1", "0",
+        "Lowest score of a hit; where a reranker gives scores of its own, of those too.",
+    )]  # fmt: skip
+    max_per_document: Annotated[int | None, Option(
+        check_count, "a whole number >= 1", "no limit", "Most hits of one document.",
+    )]  # fmt: skip
+    diversity: Annotated[float | None, Option(
+        _check_share, "0 to 1", "0",
+        "Maximal marginal relevance: 0 takes the best hits, 1 the most different ones.",
+    )]  # fmt: skip
+    reranker: Annotated[Reranker | None, Option(
+        _ignoring_name(check_reranker),
+        "a function (query, texts) -> scores, a cross-encoder or its name, a LangChain document compressor", "none",
+        "Scores the best `fetch_k` candidates again.",
+    )]  # fmt: skip
+    rerank_timeout: Annotated[float | None, Option(
+        _check_seconds, "seconds > 0", "no limit",
+        "Time for the reranker; candidates it has not scored by then keep the fused order.",
+    )]  # fmt: skip
+    collapse: Annotated[bool | float | None, Option(
+        _check_collapse, "True, False, or a Jaccard similarity in (0, 1]", "False",
+        f"Makes near-duplicates one hit that names the others in `also_in`; True means {NEAR_DUPLICATE}.",
+    )]  # fmt: skip
+    neighbours: Annotated[int | None, Option(
+        _check_neighbours, f"0 to {MAX_NEIGHBOURS}", "0", "Chunks to add on each side of a hit.",
+    )]  # fmt: skip
+    explain: Annotated[bool, Option(
+        lambda _name, value: bool(value), "True or False", "False",
+        "Adds a trace that lists dropped candidates with the reason.",
+    )]  # fmt: skip
+    history: Annotated[Sequence[Any] | None, Option(
+        _ignoring_name(read_history), 'strings, (role, text) pairs, {"role", "content"} or messages', "none",
+        "Conversation before the question, from which a follow-up question is completed.",
+    )]  # fmt: skip
+    rewriter: Annotated[LanguageModel | None, Option(
+        _check_rewriter, "a function prompt -> text, or a chat model of LangChain or LlamaIndex", "none",
+        "Language model that completes a follow-up question; without one, rules do.",
+    )]  # fmt: skip
+    rewrite_timeout: Annotated[float | None, Option(
+        _check_seconds, "seconds > 0", f"{REWRITE_TIMEOUT:g}", "Time for the rewriter; after it, rules complete.",
+    )]  # fmt: skip
+    vector: Annotated[Sequence[float] | None, Option(
+        _check_vector, "a list of finite numbers", "embedded by the store's model",
+        "Embedding of the query, if the caller has it already.",
+    )]  # fmt: skip
+    after: Annotated[Any, Option(
+        _check_bound, 'a datetime, a date, ISO text, or an age such as "36h", "7d"; without a zone UTC', "none",
+        "Keeps documents whose time is this or later; documents without a time are left out.",
+    )]  # fmt: skip
+    before: Annotated[Any, Option(
+        _check_bound, "like `after`", "none", "Keeps documents whose time is earlier than this.",
+    )]  # fmt: skip
+    recency: Annotated[timedelta | float | None, Option(
+        check_duration, "a timedelta or seconds > 0", "none",
+        "Half-life of a bonus for recent documents that reorders near-equals, see `fusion.recency_boost`.",
+    )]  # fmt: skip
+    now: Annotated[Any, Option(
+        check_time, "a datetime, a date, or ISO text", "the store's clock",
+        "Present time, from which ages and relative bounds are counted.",
+    )]  # fmt: skip
+    quarantined: Annotated[bool, Option(
+        lambda _name, value: value is True, "True or False", "False", "Also searches quarantined documents.",
+    )]  # fmt: skip
 
-    filter: Any
-    mode: SearchMode
-    weights: tuple[float, float] | None
-    fusion: FusionName
-    fetch_k: int | None
-    score_threshold: float | None
-    max_per_document: int | None
-    diversity: float | None
-    reranker: Reranker | None
-    rerank_timeout: float | None
-    collapse: bool | float | None
-    neighbours: int | None
-    explain: bool
-    history: Sequence[Any] | None
-    rewriter: LanguageModel | None
-    rewrite_timeout: float | None
-    vector: Sequence[float] | None
-    after: Any
-    before: Any
-    recency: timedelta | float | None
-    now: Any
-    quarantined: bool
+
+OPTIONS: Mapping[str, Option] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(SearchOptions, include_extras=True).items()
+}
+"""Declaration of each search option by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A search whose arguments have been checked.
+    """Checked arguments of a search.
 
     Attributes:
-        query: The question as asked.
-        scope: What the caller may see.
+        query: The question.
+        scope: Documents the caller may see.
         k: Hits wanted, >= 1.
-        mode: PartitionIndexes asked for.
-        condition: Parsed filter, or None.
+        condition: `filter`, `after` and `before` as one parsed filter, or None.
+        filter_text: The same in words, for people.
+        fetch_k: Candidates that later stages choose from, >= k.
         weights: Share of (vector, keyword), adding up to 1; None lets the fusion rule choose.
-        fusion: Fusion rule.
-        pool: Candidates to choose the k hits from, >= k.
-        threshold: Lowest score of a hit.
-        cap: Most hits of one document, or None.
-        diversity: Share of difference in the choice, in [0, 1].
-        reranker: Second opinion, or None.
-        rerank_timeout: Seconds it may take, or None.
-        collapse: Resemblance from which on passages are one, or None.
-        neighbours: Chunks to read on each side of a hit.
-        explain: Whether to account for what was dropped.
-        restricted: Filter and time as they were given, for people.
-        history: The conversation before the query.
-        rewriter: Model that completes the query, or None.
-        rewrite_timeout: Seconds it may take.
-        completed: The query with what the conversation adds to it; "" where it stands alone.
-        supplement: Words of the conversation that the keyword leg looks for as well, with less weight.
-        vector: The embedded query, or None when the vector leg takes no part or failed.
-        recency: Half-life of the bonus for recent documents, or None.
-        now: The moment that ages are counted from.
-        quarantined: Whether quarantined documents are found too.
-        background: Mean cosine of unrelated texts under the model, in [-1, 1).
-        lowest: The same for the two languages that are farthest apart, in [0, 1).
-        troubles: "leg: reason" of what has already gone wrong.
+        now: Present time.
+
+    The other attributes are the options of the same name, see `OPTIONS`.
     """
 
     query: str
     scope: Scope
     k: int
-    mode: SearchMode
-    condition: Filter | None
-    weights: tuple[float, float] | None
-    fusion: FusionName
-    pool: int
+    fetch_k: int
+    mode: SearchMode = "hybrid"
+    condition: Filter | None = None
+    filter_text: str = ""
+    weights: tuple[float, float] | None = None
+    fusion: FusionName = "adaptive"
     score_threshold: float = 0.0
     max_per_document: int | None = None
     diversity: float = 0.0
@@ -141,42 +268,31 @@ class SearchRequest:
     collapse: float | None = None
     neighbours: int = 0
     explain: bool = False
-    filter_text: str = ""
     history: tuple[HistoryTurn, ...] = ()
     rewriter: LanguageModel | None = None
-    rewrite_timeout: float = _REWRITING
-    completed: str = ""
-    supplement: str = ""
+    rewrite_timeout: float = REWRITE_TIMEOUT
     vector: Vectors | None = None
     recency: timedelta | None = None
     now: datetime = field(default=EPOCH, compare=False)
     quarantined: bool = False
-    background: float = 0.0
-    lowest: float = 0.0
-    troubles: tuple[str, ...] = ()
-
-    @property
-    def searched(self) -> str:
-        """What is searched for: the query, completed where it does not stand alone."""
-        return self.completed or self.query
 
     @property
     def uses_vector_index(self) -> bool:
-        """Whether the vector leg takes part."""
+        """Whether the vector index takes part."""
         return self.mode == "vector" or (
             self.mode == "hybrid" and (self.weights is None or self.weights[0] > 0)
         )
 
     @property
     def uses_keyword_index(self) -> bool:
-        """Whether the keyword leg takes part."""
+        """Whether the keyword index takes part."""
         return self.mode == "keyword" or (
             self.mode == "hybrid" and (self.weights is None or self.weights[1] > 0)
         )
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether the default rule weighs the legs' evidence; otherwise scores are the legs' calibrated ones."""
+        """Whether the fusion rule weighs the evidence of both indexes; else scores are the calibrated ones."""
         return self.mode == "hybrid" and self.fusion == "adaptive"
 
     @property
@@ -193,96 +309,69 @@ def check_request(
     options: Mapping[str, Any] | SearchOptions,
     present: datetime | None = None,
 ) -> SearchRequest:
-    """The request, or a clear error before any work is done.
+    """Check the arguments of a search before any work is done.
 
     Args:
         query: The question.
         k: Hits wanted.
-        agent_id: On whose behalf.
+        agent_id: Agent on whose behalf to search.
         options: See `SearchOptions`; None stands for the default.
-        present: What time it is.
+        present: Present time, unless the option `now` is given.
 
     Raises:
-        InvalidQueryError: query, k or an option makes no sense, or there is no such option.
+        InvalidQueryError: query, k or an option is invalid, or there is no such option.
         FilterError: the filter cannot be parsed.
         ScopeError: the agent id is invalid.
     """
     if not isinstance(query, str):
         raise InvalidQueryError(f"Cannot search for a {type(query).__name__}: the query must be a string.")
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    check_option_names(options, SearchOptions.__annotations__)
-    mode = given.get("mode", "hybrid")
-    if mode not in get_args(SearchMode):
-        raise InvalidQueryError(
-            f"Unknown search mode {mode!r}: choose one of {', '.join(get_args(SearchMode))}."
-        )
+    check_option_names(options, OPTIONS)
+    values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    checked = {name: OPTIONS[name].check(name, value) for name, value in values.items()}
+    now = checked.pop("now", None) or present or datetime.now(UTC)
     wanted = check_count("k", k)
-    now = check_time("now", given["now"]) if "now" in given else present or datetime.now(UTC)
-    fusion = check_fusion(given.get("fusion", "adaptive"))
-    picky = any(given.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
-    pool = (
-        check_count("fetch_k", given["fetch_k"])
-        if "fetch_k" in given
-        else wanted * (_FETCHED if picky else 1)
-    )
+    chooses = any(values.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
+    fetch_k = checked.pop("fetch_k", wanted * (_FETCH_FACTOR if chooses else 1))
+    if "weights" not in checked and checked.get("fusion", "adaptive") != "adaptive":
+        checked["weights"] = DEFAULT_WEIGHTS
+    condition = checked.pop("filter", None)
+    if checked.keys() & {"after", "before"}:
+        condition = conjoin(condition, check_window(values, now))
+    words = "; ".join(f"{name} {values[name]}" for name in ("filter", "after", "before") if name in values)
+    for name in ("after", "before"):
+        checked.pop(name, None)
     return SearchRequest(
-        query=query,
-        scope=Scope(check_agent_id(agent_id)),
-        k=wanted,
-        mode=cast("SearchMode", mode),
-        condition=conjoin(filters.parse(given.get("filter")), check_window(given, now)),
-        weights=_weights(given.get("weights"), fusion),
-        fusion=fusion,
-        pool=max(pool, wanted),
-        score_threshold=_share("score_threshold", given.get("score_threshold", 0.0)),
-        max_per_document=check_count("max_per_document", given["max_per_document"])
-        if "max_per_document" in given
-        else None,
-        diversity=_share("diversity", given.get("diversity", 0.0)),
-        reranker=check_reranker(given.get("reranker")),
-        rerank_timeout=_seconds("rerank_timeout", given.get("rerank_timeout")),
-        collapse=_resemblance(given.get("collapse")),
-        neighbours=_reach(given.get("neighbours", 0)),
-        explain=bool(given.get("explain", False)),
-        history=read_history(given.get("history")),
-        rewriter=_rewriter(given.get("rewriter")),
-        rewrite_timeout=_seconds("rewrite_timeout", given.get("rewrite_timeout")) or _REWRITING,
-        filter_text="; ".join(
-            f"{name} {given[name]}" for name in ("filter", "after", "before") if name in given
-        ),
-        vector=None if "vector" not in given else _vector(given["vector"]),
-        recency=check_duration("recency", given["recency"]) if "recency" in given else None,
+        query,
+        Scope(check_agent_id(agent_id)),
+        wanted,
+        max(fetch_k, wanted),
+        condition=condition,
+        filter_text=words,
         now=now,
-        quarantined=given.get("quarantined", False) is True,
+        **checked,
     )
 
 
-def check_window(given: Mapping[str, Any] | SearchOptions, now: datetime) -> Filter | None:
-    """What `after` and `before` ask for, as a filter; None without either.
+def check_window(options: Mapping[str, Any] | SearchOptions, now: datetime) -> Filter | None:
+    """Return the filter for `after` and `before`; None without either.
 
     Raises:
         InvalidQueryError: one of them is no time.
     """
     bounds = [
-        None if (bound := given.get(name)) is None else check_time(name, bound, now)
+        None if (bound := options.get(name)) is None else check_time(name, bound, now)
         for name in ("after", "before")
     ]
     return time_filter(*bounds)
 
 
-def _weights(given: object, fusion: FusionName) -> tuple[float, float] | None:
-    if given is None:
-        return None if fusion == "adaptive" else DEFAULT_WEIGHTS
-    return check_weights(given)
-
-
-def check_option_names(given: Mapping[str, Any] | SearchOptions, known: Mapping[str, Any]) -> None:
-    """Refuse options that do not exist: one that is ignored is worse than an error.
+def check_option_names(options: Mapping[str, Any] | SearchOptions, known: Mapping[str, Any]) -> None:
+    """Refuse unknown options: one that is ignored is worse than an error.
 
     Raises:
-        InvalidQueryError: the message names the option that may have been meant.
+        InvalidQueryError: the message suggests the closest known option.
     """
-    unknown = sorted(given.keys() - known.keys())
+    unknown = sorted(options.keys() - known.keys())
     if not unknown:
         return
     close = difflib.get_close_matches(unknown[0], known, 1)
@@ -293,63 +382,39 @@ def check_option_names(given: Mapping[str, Any] | SearchOptions, known: Mapping[
     )
 
 
-def check_count(name: str, number: object) -> int:
-    """A count of at least 1, as an int.
+def reference() -> str:
+    """Return the reference of the search options as a Markdown table."""
+    rows = [
+        f"| `{name}` | {option.values} | {option.default} | {option.description} |"
+        for name, option in OPTIONS.items()
+    ]
+    return "\n".join(["| option | values | default | |", "|---|---|---|---|", *rows])
 
-    Raises:
-        InvalidQueryError: it is something else; a boolean is no count.
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A request after preparation: follow-up questions are completed and the query is embedded.
+
+    Attributes:
+        request: The request.
+        text: Query to run: the question, completed from the conversation if it is a follow-up.
+        added: Words added from the conversation; the keyword index gives them less weight.
+        vector: Embedding of the query; None when the vector index takes no part or the model failed.
+        background: Mean cosine of unrelated texts under the model, in [-1, 1).
+        lowest_background: The same for the two languages that are farthest apart, in [0, 1).
+        degraded: "index: reason" of what has failed so far.
     """
-    if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 1:
-        what = "the number of hits wanted, " if name == "k" else ""
-        raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is {what}a whole number >= 1.")
-    return int(number)
+
+    request: SearchRequest
+    text: str
+    added: str = ""
+    vector: Vectors | None = None
+    background: float = 0.0
+    lowest_background: float = 0.0
+    degraded: tuple[str, ...] = ()
 
 
-def _share(name: str, number: object) -> float:
-    if isinstance(number, bool) or not isinstance(number, Real) or not 0 <= float(number) <= 1:
-        raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is a number from 0 to 1.")
-    return float(number)
+if __name__ == "__main__":
+    import sys
 
-
-def _seconds(name: str, number: object) -> float | None:
-    if number is None:
-        return None
-    if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < math.inf:
-        raise InvalidQueryError(f"Cannot search with {name}={number!r}: it is a number of seconds above 0.")
-    return float(number)
-
-
-def _rewriter(given: object) -> LanguageModel | None:
-    try:
-        return check_llm(given)
-    except UsageError as error:
-        raise InvalidQueryError(f"rewriter: {error}") from error
-
-
-def _resemblance(given: object) -> float | None:
-    if given is None or given is False:
-        return None
-    share = NEAR_DUPLICATE if given is True else _share("collapse", given)
-    if not share:
-        raise InvalidQueryError(
-            "Cannot search with collapse=0: everything would be the same; give a share above 0."
-        )
-    return share
-
-
-def _reach(given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= int(given) <= MAX_NEIGHBOURS:
-        raise InvalidQueryError(
-            f"Cannot search with neighbours={given!r}: it is a whole number of chunks from 0 to {MAX_NEIGHBOURS}."
-        )
-    return int(given)
-
-
-def _vector(given: Sequence[float]) -> Vectors:
-    try:
-        vector: Vectors = np.asarray(given, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise InvalidQueryError(f"The vector of the query is no list of numbers: {error}.") from error
-    if vector.ndim != 1 or not len(vector) or not math.isfinite(float(vector.sum())):
-        raise InvalidQueryError("The vector of the query must be one list of finite numbers.")
-    return vector
+    sys.stdout.write(reference() + "\n")

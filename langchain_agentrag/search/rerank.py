@@ -1,4 +1,4 @@
-"""A second opinion on the best hits: any callable, cross-encoder or LangChain compressor puts them in a new order."""
+"""Reranking of hits by a function, a cross-encoder, or a LangChain document compressor."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Reranker: TypeAlias = Callable[[str, list[str]], Sequence[float]] | Any
 sentence-transformers `CrossEncoder`, a LangChain `BaseDocumentCompressor`, or the name of a cross-encoder."""
 
 _THREAD = "agentrag-rerank"
-_BATCH = 8  # texts between two looks at the clock
-_PLACE = "agentrag_position"  # finds a hit again when a compressor makes a new Document
+_BATCH = 8  # texts per call under a timeout
+_PLACE = "agentrag_position"  # metadata key by which a hit is recognised in the compressor's documents
 
 
 def check_reranker(reranker: object) -> Reranker | None:
-    """The reranker unchanged; the cross-encoder of that name or folder for a string.
+    """Return the reranker; for a string, the cross-encoder of that name or folder.
 
     Raises:
-        InvalidQueryError: it is of no known kind.
+        InvalidQueryError: it is no reranker.
         MissingExtraError: a cross-encoder was named and sentence-transformers is not installed.
     """
     if isinstance(reranker, str | Path) and str(reranker).strip():
@@ -43,9 +43,9 @@ def check_reranker(reranker: object) -> Reranker | None:
 
 @cache
 def load_cross_encoder(name: str) -> Any:  # noqa: ANN401  sentence-transformers has no types to rely on
-    """The sentence-transformers `CrossEncoder` of this name or folder, loaded once per process.
+    """Load the sentence-transformers `CrossEncoder` of this name or folder, once per process.
 
-    "BAAI/bge-reranker-v2-m3" knows Chinese and English, "BAAI/bge-reranker-base" is the smaller one.
+    "BAAI/bge-reranker-v2-m3" reads Chinese and English, "BAAI/bge-reranker-base" is the smaller one.
 
     Raises:
         MissingExtraError: sentence-transformers is not installed.
@@ -66,85 +66,85 @@ def load_cross_encoder(name: str) -> Any:  # noqa: ANN401  sentence-transformers
 
 @dataclass(frozen=True, slots=True)
 class Reranked:
-    """Hits after a second opinion.
+    """Hits after reranking.
 
     Attributes:
         hits: In the new order.
-        trouble: What kept the reranker from judging all of them, or "".
+        warning: Why the reranker did not score all of them, or "".
     """
 
     hits: list[Hit]
-    trouble: str = ""
+    warning: str = ""
 
 
 def rerank(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float | None = None) -> Reranked:
-    """The hits in the reranker's order, with its scores where it gives any.
+    """Return the hits in the reranker's order, with its scores if it gives any.
 
-    Texts stay exactly as stored; a compressor may leave hits out, and what it rewrites is not taken over. Scores
-    outside [0, 1], such as a cross-encoder's logits, go through the logistic function. Texts are judged in batches,
-    the best of the fused order first: when the time is over, those judged so far are put in order and the others stay
-    behind them as they were. A reranker that fails leaves the order as it was.
+    Texts stay exactly as stored; a compressor may leave hits out, and texts that it rewrites are ignored. Scores
+    outside [0, 1], such as a cross-encoder's logits, go through the logistic function. Under a timeout the texts are
+    scored in batches, best first: hits that were not scored in time stay behind the others in the fused order. A
+    reranker that fails leaves the order unchanged.
 
     Args:
-        reranker: The second opinion.
+        reranker: The reranker.
         query: The question.
         hits: In the fused order.
-        timeout: Seconds for all of it, or None. A batch on its way is not waited for.
+        timeout: Seconds in all, or None. A batch under way is not waited for.
     """
     if not hits:
         return Reranked([])
     try:
         if hasattr(reranker, "compress_documents"):
-            return Reranked(run_with_timeout(timeout, lambda: _compressed(reranker, query, hits), _THREAD))
-        return _judged(reranker, query, hits, timeout)
+            return Reranked(run_with_timeout(timeout, lambda: _compress(reranker, query, hits), _THREAD))
+        return _score(reranker, query, hits, timeout)
     except TimeoutError as error:
         limit = f"did not answer within {timeout:g} s" if timeout is not None else f"gave up: {error}"
         return Reranked(list(hits), f"the reranker {limit}")
     except RetrievalError as error:
         return Reranked(list(hits), str(error))
-    except Exception as error:  # noqa: BLE001  somebody else's code; a search does not fail for a second opinion
+    except Exception as error:  # noqa: BLE001  a search does not fail because of foreign code
         return Reranked(list(hits), f"the reranker failed: {type(error).__name__}: {str(error)[:300]}")
 
 
-def _judged(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float | None) -> Reranked:
-    until = None if timeout is None else time.monotonic() + timeout
+def _score(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float | None) -> Reranked:
+    deadline = None if timeout is None else time.monotonic() + timeout
     values: list[float] = []
-    trouble = ""
-    size = len(hits) if timeout is None else _BATCH  # a model batches by itself as suits it
+    warning = ""
+    size = len(hits) if timeout is None else _BATCH  # a model batches by itself
     for start in range(0, len(hits), size):
         texts = [hit.text for hit in hits[start : start + size]]
-        left = None if until is None else until - time.monotonic()
+        left = None if deadline is None else deadline - time.monotonic()
         try:
-            scored = run_with_timeout(left, partial(_scores, reranker, query, texts), _THREAD)
+            scores = run_with_timeout(left, partial(_call, reranker, query, texts), _THREAD)
         except TimeoutError:
             if timeout is None:
                 raise
-            trouble = f"the reranker judged {len(values)} of {len(hits)} hits within {timeout:g} s"
+            warning = f"the reranker scored {len(values)} of {len(hits)} hits within {timeout:g} s"
             break
-        if len(scored) != len(texts) or not all(math.isfinite(value) for value in scored):
+        if len(scores) != len(texts) or not all(math.isfinite(value) for value in scores):
             raise RetrievalError(
-                f"the reranker gave {len(scored)} scores for {len(texts)} texts, or one that is no finite number"
+                f"the reranker gave {len(scores)} scores for {len(texts)} texts, or one that is no finite number"
             )
-        values += scored
+        values += scores
     if not values:
-        return Reranked(list(hits), trouble)
-    shares = _unit(values)
+        return Reranked(list(hits), warning)
+    unit_scores = _unit(values)
     order = sorted(range(len(values)), key=lambda place: -values[place])  # stable: ties keep the fused order
-    lowest = min(shares)
+    lowest = min(unit_scores)
     rest = [replace(hit, score=min(hit.score, lowest)) for hit in hits[len(values) :]]
-    return Reranked([*(replace(hits[place], score=shares[place]) for place in order), *rest], trouble)
+    return Reranked([*(replace(hits[place], score=unit_scores[place]) for place in order), *rest], warning)
 
 
-def _scores(reranker: Reranker, query: str, texts: list[str]) -> list[float]:
-    given = (
+def _call(reranker: Reranker, query: str, texts: list[str]) -> list[float]:
+    scores = (
         reranker.predict([(query, text) for text in texts])
         if hasattr(reranker, "predict")
         else reranker(query, texts)
     )
-    return [float(score) for score in given]
+    return [float(score) for score in scores]
 
 
-def _compressed(compressor: Any, query: str, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ANN401  duck-typed
+def _compress(compressor: Any, query: str, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ANN401  duck-typed
     from langchain_core.documents import Document
 
     documents = [
@@ -154,12 +154,12 @@ def _compressed(compressor: Any, query: str, hits: Sequence[Hit]) -> list[Hit]: 
     kept = list(compressor.compress_documents(documents, query))
     places = [int(document.metadata.get(_PLACE, document.id)) for document in kept]
     if not all(0 <= place < len(hits) for place in places):
-        raise RetrievalError("the reranker gave back a document that it was not given")
-    given = [document.metadata.get("relevance_score") for document in kept]
+        raise RetrievalError("the reranker returned a document that it was not given")
+    relevance = [document.metadata.get("relevance_score") for document in kept]
     ranked = [hits[place] for place in dict.fromkeys(places)]
-    if any(score is None for score in given) or len(ranked) != len(given):
+    if any(score is None for score in relevance) or len(ranked) != len(relevance):
         return ranked
-    values = [float(score) for score in given]
+    values = [float(score) for score in relevance]
     if not all(map(math.isfinite, values)):
         raise RetrievalError("the reranker gave a score that is no finite number")
     scores = _unit(values)

@@ -17,7 +17,16 @@ from rich.console import Console
 from langchain_agentrag.cli.render import bar, breaks, hits_table, passage_view, place, report_view
 from langchain_agentrag.cli.session import hits_document, to_json
 from langchain_agentrag.cli.snippets import NEAR, WINDOW, printable, snippet
-from langchain_agentrag.types import Explanation, Failure, Hit, Hits, IndexEvidence, Passage, SyncReport
+from langchain_agentrag.types import (
+    Explanation,
+    Failure,
+    Hit,
+    Hits,
+    IndexEvidence,
+    Passage,
+    QueryMatches,
+    SyncReport,
+)
 
 
 def drawn(view: object, width: int = 100) -> str:
@@ -27,11 +36,11 @@ def drawn(view: object, width: int = 100) -> str:
 
 
 def make_hit(text: str = "错误码 E1102 表示刀库卡住。", **fields) -> Hit:
+    start = text.find("E1102")
     explanation = Explanation(
         vector=IndexEvidence(3, 0.871, 0.61),
         keyword=IndexEvidence(1, 7.31, 0.92),
-        matched=("E1102",),
-        highlights=((text.find("E1102"), text.find("E1102") + 5),),
+        matches=QueryMatches(text, lambda: ((start, start + 5),)),
     )
     defaults = {"metadata": {"source": "手册/故障.md"}, "locator": {"page": 3}, "explanation": explanation}
     return Hit("files:故障.md", 2, text, 0.86, **(defaults | fields))

@@ -35,7 +35,7 @@ from langchain_agentrag.store.commit import embedding_text
 from langchain_agentrag.store.partition_cache import cosines
 from langchain_agentrag.text import FIELDS, Terms
 from langchain_agentrag.text.chunking import chunk_document
-from langchain_agentrag.types import Chunk, Explanation, Hit, IndexEvidence
+from langchain_agentrag.types import Chunk, Explanation, Hit, IndexEvidence, QueryMatches
 
 Window = tuple[datetime | None, datetime | None]
 """From a moment on, before another one."""
@@ -398,12 +398,10 @@ class ReferenceStore:
         why = Explanation(
             vector=near,
             keyword=words,
-            matched=tuple(dict.fromkeys(chunk.text[start:stop] for start, stop in spans)),
-            highlights=tuple(spans),
             fusion=rule,
             weights=weights,
-            terms=terms,
             recency=recency,
+            matches=QueryMatches(chunk.text, lambda: spans, lambda: terms),
         )
         return Hit(
             doc_id=document.doc_id,
@@ -448,7 +446,7 @@ class _Leg:
     def ranking(self) -> list[tuple[int, float]]:
         return [(place, self.score[place]) for place in self.order()]
 
-    def combined_evidence(self, place: int) -> IndexEvidence | None:
+    def evidence(self, place: int) -> IndexEvidence | None:
         if place not in self.raw:
             return None
         return IndexEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])

@@ -61,7 +61,7 @@ def ask(request):
 def test_an_equal_search_is_answered_from_memory_with_the_same_hits(indexer, model, ask, monkeypatch):
     first = ask(indexer, "退款")
     monkeypatch.setattr(
-        indexer._answers._searcher, "search", lambda request: pytest.fail("it was searched again")
+        indexer._engine._searcher, "search", lambda request: pytest.fail("it was searched again")
     )
     again = ask(indexer, "退款")
     assert again == first
@@ -86,7 +86,7 @@ def test_every_part_of_a_request_makes_another_result(indexer):
         {"agent_id": "a"}, {"agent_id": "A"}, {"after": datetime(2020, 1, 1, tzinfo=UTC)}, {"history": ["退款"]}, {"diversity": 0.5},
     ]  # fmt: skip
     tickets = []
-    results = indexer._answers._results
+    results = indexer._engine._results
     for options in asked:
         request = indexer._request("退款", options.get("k", 5), options.get("agent_id"), {k: v for k, v in options.items() if k not in {"k", "agent_id"}})  # fmt: skip
         tickets.append(results.ticket(request, lambda: ()))
@@ -137,13 +137,13 @@ def test_a_result_ends_with_its_time_and_with_what_expires_in_it(tmp_path, monke
         now[0] += timedelta(seconds=11)
         assert [hit.doc_id for hit in indexer.search("退款")] == ["stays"]
         calls = []
-        search = indexer._answers._searcher.search
+        search = indexer._engine._searcher.search
         monkeypatch.setattr(
-            indexer._answers._searcher, "search", lambda request: calls.append(1) or search(request)
+            indexer._engine._searcher, "search", lambda request: calls.append(1) or search(request)
         )
         indexer.search("退款")
         assert calls == []
-        results = indexer._answers._results
+        results = indexer._engine._results
         started = results._clock()
         monkeypatch.setattr(results, "_clock", lambda: started + 31)
         indexer.search("退款")
@@ -152,9 +152,9 @@ def test_a_result_ends_with_its_time_and_with_what_expires_in_it(tmp_path, monke
 
 def test_what_is_incomplete_or_depends_on_the_moment_is_not_kept(indexer, model, monkeypatch):
     calls = []
-    search = indexer._answers._searcher.search
+    search = indexer._engine._searcher.search
     monkeypatch.setattr(
-        indexer._answers._searcher, "search", lambda request: calls.append(1) or search(request)
+        indexer._engine._searcher, "search", lambda request: calls.append(1) or search(request)
     )
     for options in (
         {"recency": 60}, {"explain": True}, {"vector": [1.0] * len(HashingEmbeddings().embed_query("x"))},
@@ -179,7 +179,7 @@ def test_forgetting_an_agent_forgets_what_it_asked_and_was_shown(indexer, model)
     indexer.index_documents(["lina 的退款"], agent_id="lina")
     indexer.search("退款", agent_id="lina")
     indexer.forget_agent("lina")
-    held = (indexer._answers._results._held._held, indexer._model._vectors._held._held)
+    held = (indexer._engine._results._cache._values, indexer._embedder._cache._cache._values)
     assert all("lina" not in one for one in held)
     assert all(hit.agent_id is None for hit in indexer.search("退款", agent_id="lina"))
 
@@ -256,7 +256,7 @@ class CachedAndPlain(RuleBasedStateMachine):
 
     @invariant()
     def an_agents_results_hold_nothing_of_others(self):
-        for agent, held in self.cached._answers._results._held._held.items():
+        for agent, held in self.cached._engine._results._cache._values.items():
             for _, _, hits in held.values():
                 assert all(hit.agent_id in {None, agent} for hit in hits)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.search.postprocess import ALIKE, group_near_duplicates, jaccard
+from langchain_agentrag.search.postprocess import NEAR_DUPLICATE, group_near_duplicates, jaccard
 
 LONG_ZH = "液压站压力不足时，应当依次检查油位、滤芯、油温和溢流阀，确认无误后再重新启动油泵并记录压力值。"
 LONG_EN = "When the hydraulic pressure is low, check the oil level, the filter, the temperature and the relief valve."
@@ -73,9 +73,9 @@ def test_equal_texts_are_always_together_and_stricter_never_joins_more(given_tex
 def test_a_chain_of_small_changes_leads_nowhere():
     words = [f"wort{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
     chain = [" ".join([*words[step:], *words[:step][::-1]]) for step in range(0, 26, 2)]
-    for group in group_near_duplicates(chain, ALIKE):
+    for group in group_near_duplicates(chain, NEAR_DUPLICATE):
         for place in group:
-            assert group_near_duplicates([chain[group[0]], chain[place]], ALIKE) == [[0, 1]]
+            assert group_near_duplicates([chain[group[0]], chain[place]], NEAR_DUPLICATE) == [[0, 1]]
 
 
 def test_resemblance_is_jaccard():

@@ -31,10 +31,10 @@ from langchain_agentrag.llama_index import HybridRetriever as LlamaRetriever
 from langchain_agentrag.search.followup import (
     RECENT,
     HistoryTurn,
+    add_context_terms,
     complete_question,
     is_followup,
     read_history,
-    with_supplement,
 )
 
 TALK = [("user", "What does the Falcon drone cost?"), ("assistant", "It costs 499 euros.")]
@@ -144,7 +144,7 @@ def test_whatever_is_said_the_question_stays_in_it_and_little_is_added(
 
 
 def test_words_of_the_conversation_weigh_less():
-    merged = with_supplement({"words": {"a": 1.0}}, {"words": {"a": 3.0, "b": 2.0}, "grams": {"c": 1.0}})
+    merged = add_context_terms({"words": {"a": 1.0}}, {"words": {"a": 3.0, "b": 2.0}, "grams": {"c": 1.0}})
     assert merged == {"words": {"a": 1.5, "b": 1.0}, "grams": {"c": 0.5}}
 
 

@@ -176,7 +176,7 @@ def test_of_passages_no_closer_than_unrelated_text_the_nearer_comes_first(tmp_pa
     vectors = {"far": [0.1, 1], "near": [0.7, 0.7], "nearer": [0.8, 0.6], "query": [1, 0]}
     with DualIndexer(tmp_path / "s", GivenVectors(vectors, [0.01, 1]), chroma="auto") as store:
         store.index_documents(documents("far", "near", "nearer"))
-        assert store._model.background().mean > 0.99, "the model finds everything alike"
+        assert store._embedder._model.background().mean > 0.99, "the model finds everything alike"
         for mode in ("vector", "hybrid"):
             hits = store.search("query", mode=mode)
             assert [hit.text for hit in hits] == ["nearer", "near", "far"]
@@ -237,7 +237,7 @@ def break_keywords(store: DualIndexer, monkeypatch) -> None:
     def broken(partition):
         raise StoreError("the keyword index is broken")
 
-    monkeypatch.setattr(store._store, "keyword_index", broken)
+    monkeypatch.setattr(store._store.indexes, "keyword_index", broken)
 
 
 def test_a_failing_model_leaves_the_keyword_leg_and_says_so(tmp_path: Path, caplog):
@@ -251,7 +251,7 @@ def test_a_failing_model_leaves_the_keyword_leg_and_says_so(tmp_path: Path, capl
         assert len(hits.degraded) == 1
         assert hits.degraded[0].startswith("vector: ")
         assert "the model is gone" in hits.degraded[0]
-        assert "without the vector leg" in caplog.text
+        assert "without the vector index" in caplog.text
         assert store.search("apple", mode="keyword").degraded == ()
         assert store.search("apple", weights=(0, 1)).degraded == ()
         with pytest.raises(RetrievalError, match="the model is gone"):

@@ -17,7 +17,7 @@ def request(query="word", k=5, agent_id=None, **options):
 
 def test_what_is_left_out_has_a_documented_value():
     asked = request()
-    assert (asked.mode, asked.weights, asked.fusion, asked.pool, asked.score_threshold) == (
+    assert (asked.mode, asked.weights, asked.fusion, asked.fetch_k, asked.score_threshold) == (
         "hybrid",
         None,
         "adaptive",
@@ -90,9 +90,9 @@ def test_filters_and_agents_are_checked_too():
 
 
 def test_more_is_fetched_where_there_is_a_choice_to_make():
-    assert request(k=5, diversity=0.5).pool == 20
-    assert request(k=5, diversity=0.5, fetch_k=7).pool == 7
-    assert request(k=5, fetch_k=2).pool == 5
+    assert request(k=5, diversity=0.5).fetch_k == 20
+    assert request(k=5, diversity=0.5, fetch_k=7).fetch_k == 7
+    assert request(k=5, fetch_k=2).fetch_k == 5
 
 
 @pytest.mark.parametrize("query", ["", " ", "\u3000", "？？？", "\u200b", "——", "()"])

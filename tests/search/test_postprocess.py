@@ -11,7 +11,6 @@ from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.langchain.retriever import HybridRetriever
 from langchain_agentrag.langchain.tools import SearchTool
 from langchain_agentrag.llama_index import HybridRetriever as LlamaRetriever
-from langchain_agentrag.search.explain import explain_hit
 from langchain_agentrag.text.chunking import Chunking
 from langchain_agentrag.types import Hit, Hits
 
@@ -173,7 +172,7 @@ def test_all_stages_work_on_each_other_and_each_is_told(indexer: DualIndexer):
     assert all(exact(indexer, hit) for hit in hits)
     told = " ".join(step for hit in hits for step in hit.explanation.steps)
     assert "reranked from" in told
-    assert "stands for 1 more" in told or any("says the same" in one.reason for one in hits.trace.dropped)
+    assert "stands for 1 more" in told or any("near-duplicate" in one.reason for one in hits.trace.dropped)
     names = {(hit.doc_id, hit.chunk_id) for hit in hits}
     assert not names & {(one.doc_id, one.chunk_id) for one in hits.trace.dropped}
 
@@ -189,10 +188,10 @@ def test_the_account_says_why_each_candidate_is_out(indexer: DualIndexer):
     assert reasons(k=1).keys() == {"behind the first 1"}
     assert "more than 1 of the same document" in reasons(k=20, max_per_document=1)
     assert "below the threshold of 0.5" in reasons(k=20, score_threshold=0.5)
-    assert reasons(k=20, filter={"lang": "zh"})["the filter leaves it out"] >= {"manual", "other"}
-    assert "says the same as copy-1" in reasons(k=20, collapse=True) or "says the same as copy-2" in reasons(
+    assert reasons(k=20, filter={"lang": "zh"})["excluded by the filter"] >= {"manual", "other"}
+    assert "near-duplicate of copy-1" in reasons(
         k=20, collapse=True
-    )
+    ) or "near-duplicate of copy-2" in reasons(k=20, collapse=True)
     assert "left out by the reranker" in reasons(k=20, reranker=_FirstOnly())
 
 
@@ -234,7 +233,7 @@ def test_what_is_late_is_the_same_however_it_is_asked_for(indexer: DualIndexer):
     assert first.explanation.highlights == second.explanation.highlights
     assert first == second
     assert pickle.loads(pickle.dumps(first)) == second
-    assert explain_hit(first) == explain_hit(second)
+    assert first.explanation.as_dict() == second.explanation.as_dict()
 
 
 def test_the_drawing_escapes_and_shows_it_all(indexer: DualIndexer):

@@ -92,7 +92,7 @@ def test_a_broken_reranker_leaves_the_order_and_is_named(broken):
     for timeout in (None, 30):
         ranked = rerank(broken, "q", HITS, timeout)
         assert ranked.hits == HITS
-        assert "reranker" in ranked.trouble
+        assert "reranker" in ranked.warning
 
 
 def test_no_hits_are_not_sent_to_it():
@@ -114,7 +114,7 @@ def test_a_reranker_that_never_answers_costs_its_time_and_nothing_else():
     ranked = rerank(lambda query, texts: gate.wait(60), "q", HITS, 0.05)
     gate.set()
     assert ranked.hits == HITS
-    assert "0 of 4 hits within 0.05 s" in ranked.trouble
+    assert "0 of 4 hits within 0.05 s" in ranked.warning
 
 
 def test_a_compressor_that_never_answers_is_not_waited_for():
@@ -122,7 +122,7 @@ def test_a_compressor_that_never_answers_is_not_waited_for():
     ranked = rerank(Compressor(lambda documents: gate.wait(60)), "q", HITS, 0.05)
     gate.set()
     assert ranked.hits == HITS
-    assert "0.05 s" in ranked.trouble
+    assert "0.05 s" in ranked.warning
 
 
 def test_what_was_judged_in_time_is_put_in_order_and_the_rest_stays_behind():
@@ -142,7 +142,7 @@ def test_what_was_judged_in_time_is_put_in_order_and_the_rest_stays_behind():
     assert ids(ranked.hits) == [f"d{n}" for n in (7, 6, 5, 4, 3, 2, 1, 0, *range(8, 20))]
     scores = [hit.score for hit in ranked.hits]
     assert scores == sorted(scores, reverse=True)
-    assert "8 of 20" in ranked.trouble
+    assert "8 of 20" in ranked.warning
 
 
 def test_enough_time_gives_the_same_as_no_limit():
