@@ -118,8 +118,8 @@ def open_collection(source: Any, name: str | None = None) -> Iterator[ChromaColl
     collection = getattr(source, "_collection", source)
     if not all(hasattr(collection, method) for method in ("get", "count", "name")):
         raise UsageError(
-            f"Cannot import from a {type(source).__name__}: pass a chromadb collection, a langchain-chroma Chroma, or the "
-            "path of a Chroma folder."
+            f"Cannot import from a {type(source).__name__}: pass a chromadb collection, a langchain-chroma Chroma, or "
+            "the path of a Chroma folder."
         )
     if name is not None and name != collection.name:
         raise UsageError(

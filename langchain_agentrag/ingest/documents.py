@@ -1,4 +1,4 @@
-"""Documents of any make as `SourceDocument`, checked before anything is written."""
+"""Input documents: conversion to `SourceDocument`, checks, expiry, precomputed vectors, and what a delete selects."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from langchain_agentrag.store.store import Store
 from langchain_agentrag.times import EXPIRY_KEY, document_expiry
 from langchain_agentrag.types import Section, SourceDocument, TextKind
 
-_CLAIM = "agent_id"
+_OWNER_KEY = "agent_id"
 
 
 def as_source_documents(documents: Iterable[Any], agent_id: str | None) -> Iterator[SourceDocument]:
-    """The documents in the engine's own form, in order.
+    """Convert documents to `SourceDocument`, in order.
 
-    A `SourceDocument`, a LangChain `Document`, a LlamaIndex node or a plain string will do. Without an id of its own a
-    document is addressed by what it holds, so indexing it twice changes nothing; the second of two equal documents in
-    one call gets an address of its own. A document whose metadata names an `agent_id` is private to that agent.
+    Takes `SourceDocument`, LangChain `Document`, LlamaIndex nodes and strings. A document without an id gets one made
+    from its content, so that indexing it twice changes nothing; the second of two equal documents in one call gets
+    another id. A document whose metadata has an `agent_id` is private to that agent.
 
     Args:
-        documents: What to index.
+        documents: Documents.
         agent_id: Agent the call is bound to, or None.
 
     Raises:
-        UsageError: this is not a list of documents but a single one, or something else.
+        UsageError: a single document or something else instead of a list.
         InvalidDocumentError: one of them cannot be stored; the message says which and why.
-        ScopeError: one of them claims another agent.
+        ScopeError: one of them names another agent.
     """
     if isinstance(documents, str | bytes | Mapping | SourceDocument) or hasattr(documents, "page_content"):
         raise UsageError(
@@ -51,24 +51,24 @@ def as_source_documents(documents: Iterable[Any], agent_id: str | None) -> Itera
         )
     if not isinstance(documents, Iterable):
         raise UsageError(f"Cannot index {documents!r}: pass a list of documents.")
-    return _converted_all(documents, agent_id)
+    return _convert_all(documents, agent_id)
 
 
-def _converted_all(documents: Iterable[Any], agent_id: str | None) -> Iterator[SourceDocument]:
+def _convert_all(documents: Iterable[Any], agent_id: str | None) -> Iterator[SourceDocument]:
     seen: Counter[str] = Counter()
-    for position, given in enumerate(documents):
+    for position, item in enumerate(documents):
         try:
-            document = _converted(given, seen)
+            document = _convert(item, seen)
             check_document(document)
             owner = resolve_owner(agent_id, document.agent_id)
-            owner = resolve_owner(owner, document.metadata.get(_CLAIM))
+            owner = resolve_owner(owner, document.metadata.get(_OWNER_KEY))
         except (InvalidDocumentError, ScopeError) as error:
             raise type(error)(f"Document at index {position}: {error}") from error
         yield document if owner == document.agent_id else replace(document, agent_id=owner)
 
 
 def check_document(document: SourceDocument) -> None:
-    """Refuse what cannot be stored.
+    """Refuse a document that cannot be stored.
 
     Raises:
         InvalidDocumentError: the id or the text is no text, or holds a lone surrogate, the metadata holds a value that
@@ -104,69 +104,69 @@ def check_document(document: SourceDocument) -> None:
 
 
 def _check_sections(document: SourceDocument) -> None:
-    reached = 0
+    end = 0
     for section in document.sections if isinstance(document.sections, tuple | list) else (document.sections,):
         if not isinstance(section, Section):
             raise InvalidDocumentError(
                 f"sections must be a tuple of Section, got {section!r}: leave them out if in doubt."
             )
-        if not reached <= section.start <= section.end <= len(document.text):
+        if not end <= section.start <= section.end <= len(document.text):
             raise InvalidDocumentError(
                 f"the section from {section.start} to {section.end} does not lie between the one before, which ends at "
-                f"{reached}, and the end of the text at {len(document.text)}: give sections in order, not overlapping."
+                f"{end}, and the end of the text at {len(document.text)}: give sections in order, not overlapping."
             )
         codec.encode(section.locator)
-        reached = section.end
+        end = section.end
 
 
-def as_doc_ids(given: str | Iterable[str] | None) -> list[str] | None:
-    """Document ids as a list without repetitions and without those no document can have; None stays None.
+def as_doc_ids(doc_ids: str | Iterable[str] | None) -> list[str] | None:
+    """Return document ids as a list without repetitions and without ids that cannot be stored; None stays None.
 
     Raises:
         UsageError: one of them is no string.
     """
-    if given is None:
+    if doc_ids is None:
         return None
-    if not isinstance(given, Iterable):
-        raise UsageError(f"Cannot tell documents by {given!r}: pass an id or a list of ids.")
-    ids = [given] if isinstance(given, str) else list(given)
+    if not isinstance(doc_ids, Iterable):
+        raise UsageError(f"Cannot select documents by {doc_ids!r}: pass an id or a list of ids.")
+    ids = [doc_ids] if isinstance(doc_ids, str) else list(doc_ids)
     for doc_id in ids:
         if not isinstance(doc_id, str):
-            raise UsageError(f"Cannot tell a document by {doc_id!r}: ids are strings.")
+            raise UsageError(f"Cannot select a document by {doc_id!r}: ids are strings.")
     return [doc_id for doc_id in dict.fromkeys(ids) if is_storable(doc_id)]
 
 
 def matching_ids(store: Store, owner: str | None, condition: filters.Filter) -> list[str]:
-    """Ids of an owner's documents that a filter keeps, in document order."""
+    """Return the ids of an owner's documents that match a filter, in document order."""
     return [
-        known.doc_id
-        for known, metadata in documents_of(
+        document.doc_id
+        for document, metadata in documents_of(
             store.catalog.connection(), owner, store.now(), filters.needed_texts(condition)
         )
-        if filters.match(condition, filter_view(owner, known.doc_id, metadata, "{}"))
+        if filters.match(condition, filter_view(owner, document.doc_id, metadata, "{}"))
     ]
 
 
-def _converted(given: object, seen: Counter[str]) -> SourceDocument:
-    if isinstance(given, SourceDocument):
-        return given
-    if isinstance(given, str):
-        return SourceDocument(_content_id(given, {}, seen), given)
-    if hasattr(given, "page_content"):
-        metadata, text = getattr(given, "metadata", None) or {}, given.page_content
-        return SourceDocument(_own_id(getattr(given, "id", None), text, metadata, seen), text, dict(metadata))
-    if hasattr(given, "get_content") and hasattr(given, "node_id"):
-        metadata, text = getattr(given, "metadata", None) or {}, given.get_content()
-        return SourceDocument(_own_id(given.node_id, text, metadata, seen), text, dict(metadata))
+def _convert(item: object, seen: Counter[str]) -> SourceDocument:
+    if isinstance(item, SourceDocument):
+        return item
+    if isinstance(item, str):
+        return SourceDocument(_content_id(item, {}, seen), item)
+    if hasattr(item, "page_content"):
+        metadata, text = getattr(item, "metadata", None) or {}, item.page_content
+        return SourceDocument(_doc_id(getattr(item, "id", None), text, metadata, seen), text, dict(metadata))
+    if hasattr(item, "get_content") and hasattr(item, "node_id"):
+        metadata, text = getattr(item, "metadata", None) or {}, item.get_content()
+        return SourceDocument(_doc_id(item.node_id, text, metadata, seen), text, dict(metadata))
     raise InvalidDocumentError(
-        f"cannot index a {type(given).__name__}: "
+        f"cannot index a {type(item).__name__}: "
         "pass a LangChain Document, a LlamaIndex node, a SourceDocument or a str."
     )
 
 
-def _own_id(given: object, text: object, metadata: Mapping[str, Any], seen: Counter[str]) -> str:
-    if given is not None:
-        return given if isinstance(given, str) else str(given)
+def _doc_id(own_id: object, text: object, metadata: Mapping[str, Any], seen: Counter[str]) -> str:
+    if own_id is not None:
+        return own_id if isinstance(own_id, str) else str(own_id)
     return _content_id(text if isinstance(text, str) else repr(text), metadata, seen)
 
 
@@ -190,10 +190,10 @@ def with_precomputed_vectors(
     *,
     split: bool,
 ) -> Iterator[tuple[SourceDocument, Vectors | None]]:
-    """Each document with its vector, or with None where the model has to make one.
+    """Pair each document with its vector, or with None where the model has to embed it.
 
     Raises:
-        UsageError: the documents are to be cut, so a vector of the whole would fit none of the pieces.
+        UsageError: the documents are to be chunked, so a vector of the whole fits none of the chunks.
         InvalidDocumentError: there are more or fewer vectors than documents, or one is no list of finite numbers.
         StoreMismatchError: a vector has another length than the model's.
     """
@@ -201,24 +201,24 @@ def with_precomputed_vectors(
         return ((document, None) for document in documents)
     if split:
         raise UsageError("vectors=… belong to whole documents: pass split=False, or leave the vectors out.")
-    return _pairs(documents, vectors, model)
+    return _paired(documents, vectors, model)
 
 
-def _pairs(
+def _paired(
     documents: Iterable[SourceDocument], vectors: Iterable[PrecomputedVector], model: Model
 ) -> Iterator[tuple[SourceDocument, Vectors | None]]:
     try:
-        for document, given in zip(documents, vectors, strict=True):
-            yield document, None if given is None else _checked(document, given, model)
+        for document, vector in zip(documents, vectors, strict=True):
+            yield document, None if vector is None else _checked_vector(document, vector, model)
     except ValueError as error:
         if "zip()" not in str(error):
             raise
         raise InvalidDocumentError("vectors=… must hold one vector, or None, per document.") from error
 
 
-def _checked(document: SourceDocument, given: Sequence[float], model: Model) -> Vectors:
+def _checked_vector(document: SourceDocument, values: Sequence[float], model: Model) -> Vectors:
     try:
-        vector: Vectors = np.asarray(given, dtype=np.float32)
+        vector: Vectors = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError):
         vector = np.empty((0, 0), dtype=np.float32)
     if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
@@ -236,7 +236,7 @@ def _checked(document: SourceDocument, given: Sequence[float], model: Model) -> 
 
 
 EXPIRY_SWEEP_THRESHOLD = 1_000
-"""Expired documents at which a write sweeps them away: before that it costs more than leaving them out of searches."""
+"""Expired documents at which a write removes them: fewer cost less when searches leave them out."""
 
 
 def build_filter(
@@ -247,11 +247,11 @@ def build_filter(
     after: object = None,
     before: object = None,
 ) -> Filter | None:
-    """What a filter, a session and a stretch of time ask for together; None when nothing does.
+    """Return a filter, a session and a time range as one filter; None without any.
 
     Raises:
         FilterError: the filter cannot be parsed.
-        InvalidQueryError: a bound is no time.
+        InvalidQueryError: a bound of the range is no time.
     """
     of_session = None if session is None else Condition("session", "$eq", session)
     return conjoin(
@@ -266,19 +266,19 @@ def delete_matching(
     doc_ids: str | Iterable[str] | None,
     condition: Filter | None,
 ) -> None:
-    """Remove an owner's documents: those named, those a condition keeps, or those both agree on."""
-    named = as_doc_ids(doc_ids)
-    chosen = set(named) if named is not None else None
-    for doc_id in named or () if condition is None else matching_ids(store, owner, condition):
-        if chosen is None or doc_id in chosen:
+    """Remove an owner's documents by id, by filter, or those that match both."""
+    ids = as_doc_ids(doc_ids)
+    wanted = set(ids) if ids is not None else None
+    for doc_id in ids or () if condition is None else matching_ids(store, owner, condition):
+        if wanted is None or doc_id in wanted:
             pipeline.remove(owner, doc_id)
 
 
 def refuse_unbounded_delete(doc_ids: object, condition: Filter | None) -> None:
-    """Refuse to delete when nothing is left out.
+    """Refuse a delete without ids and without a condition on a key.
 
     Raises:
-        UsageError: neither ids nor a condition that looks at a key, such as {}, or {"$and": []}.
+        UsageError: it would delete everything, as {} or {"$and": []} would.
     """
     if doc_ids is None and not filters.keys(condition):
         raise UsageError(
@@ -288,7 +288,7 @@ def refuse_unbounded_delete(doc_ids: object, condition: Filter | None) -> None:
 
 
 def with_expiry(documents: Iterable[SourceDocument], when: datetime | None) -> Iterator[SourceDocument]:
-    """The documents, those that do not say when they expire with this moment; None leaves them as they are."""
+    """Give the documents that have no expiry of their own this one; None leaves them as they are."""
     for document in documents:
         if when is None or document.metadata.get(EXPIRY_KEY) is not None:
             yield document

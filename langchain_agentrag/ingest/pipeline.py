@@ -1,4 +1,4 @@
-"""What waits to be written: documents that are cut and analysed, removals, and versions of their items."""
+"""Write pipeline: documents are chunked, analysed, embedded and committed in batches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Address = tuple[str | None, str]
 
 @dataclass(slots=True)
 class Draft:
-    """A document that is cut and analysed but not embedded yet."""
+    """A document that is chunked and analysed but not embedded yet."""
 
     document: SourceDocument
     signature: bytes
@@ -53,16 +53,16 @@ class Draft:
 
 
 @dataclass(slots=True)
-class Pending:
-    """What the next batch will hold, keyed so that a later document replaces an earlier one of the same address."""
+class PendingBatch:
+    """Contents of the next batch, keyed so that a later document replaces an earlier one of the same address."""
 
     drafts: dict[Address, Draft] = field(default_factory=dict)
     removes: dict[Address, None] = field(default_factory=dict)
     versions: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    gone: list[tuple[str, str]] = field(default_factory=list)
+    removed_items: list[tuple[str, str]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.drafts or self.removes or self.versions or self.gone)
+        return bool(self.drafts or self.removes or self.versions or self.removed_items)
 
     @property
     def addresses(self) -> set[Address]:
@@ -70,29 +70,29 @@ class Pending:
         return {*self.drafts, *self.removes}
 
 
-_SECONDS_PER_BATCH = 4.0  # of embedding: what a kill may cost
+_SECONDS_PER_BATCH = 4.0  # of embedding, which a kill may lose
 _SMALLEST, _LARGEST = 32, 1024  # chunks per batch
-_WHOLE = "whole"  # stands for the chunking's fingerprint
+_WHOLE = "whole"  # instead of the chunking's fingerprint
 _LOOKED_UP = 256  # documents looked up in one query
-_EMBED_AT_ONCE = 64  # vectors that are lost at most when the model fails in the middle of a batch
+_EMBED_AT_ONCE = 64  # vectors lost at most when the model fails within a batch
 
 _Extra = TypeVar("_Extra")
 
 
 class Pipeline:
-    """Writes documents in batches, each of them atomic. Use as a context manager: leaving it writes the rest.
+    """Writes documents in atomic batches. Use as a context manager: leaving it writes the rest.
 
-    Documents are cut, analysed and embedded in the caller's thread while the batch before is being written.
+    Documents are chunked, analysed and embedded in the caller's thread while the batch before is written.
 
     Args:
-        store: Where to write.
+        store: The store.
         analyzer: The store's analyzer.
-        chunking: How texts are cut.
+        chunking: Size of the chunks.
         embedder: The store's model.
-        keep_vectors: Whether vectors of replaced or removed chunks stay in the cache.
-        sweep: Whether only what has expired is removed.
+        keep_vectors: Whether vectors of replaced or removed chunks stay in the embedding cache.
+        sweep: Whether only expired documents are removed.
         on_progress: Called after every document and batch.
-        total: Number of items to expect, for progress.
+        total: Number of items in all, for progress.
     """
 
     def __init__(
@@ -114,16 +114,20 @@ class Pipeline:
             on_progress,
             total,
         )
-        self._pending = Pending()
-        self._waiting_chunks, self._batch_size = 0, _SMALLEST
+        self._pending = PendingBatch()
+        self._pending_chunks, self._batch_size = 0, _SMALLEST
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-writer")
         self._running: Future[CommitResult] | None = None
         self._in_flight: set[Address] = set()
         self._expected: dict[Address, StoredDocument | None] = {}
-        self._recent: dict[str | None, dict[bytes, Vectors]] = {}  # vectors the catalog may not hold yet
+        self._recent: dict[
+            str | None, dict[bytes, Vectors]
+        ] = {}  # vectors that may not be in the catalog yet
         self._done, self._started = 0, time.monotonic()
         self._report = SyncReport()
-        self._failed: list[Failure] = []  # a million of them would make each addition of reports slow
+        self._failed: list[
+            Failure
+        ] = []  # a list: with a million of them each addition of reports would be slow
         self._skipped: list[Failure] = []
 
     def __enter__(self) -> Self:
@@ -137,26 +141,26 @@ class Pipeline:
                 self._flush()
             self._wait()
             if not self._keep_vectors:
-                self._store.erase()  # once, not per batch: it may write much of a keyword index anew
+                self._store.erase()  # once, not per batch: it may rewrite much of a keyword index
         finally:
             self._writer.shutdown()
             self._report += SyncReport(seconds=time.monotonic() - self._started)
 
     @property
     def report(self) -> SyncReport:
-        """What was done so far."""
+        """Report of what was done so far."""
         return replace(self._report, failed=tuple(self._failed), skipped=tuple(self._skipped))
 
     @property
     def failures(self) -> int:
-        """How many items have failed so far."""
+        """Number of items that have failed so far."""
         return len(self._failed)
 
-    def leave(self, unchanged: int) -> None:
-        """So many documents are there as they are."""
-        self._report += SyncReport(unchanged=unchanged)
+    # -- input ----------------------------------------------------------------------------------------------------
 
-    # -- what goes in ---------------------------------------------------------------------------------------------
+    def count_unchanged(self, documents: int) -> None:
+        """Report documents that are stored already."""
+        self._report += SyncReport(unchanged=documents)
 
     def put(
         self,
@@ -167,23 +171,23 @@ class Pipeline:
         split: bool = True,
         vector: Vectors | None = None,
     ) -> None:
-        """Add or replace a document; one that says nothing is removed, unless it is to stay in one piece.
+        """Add or replace a document; one without content is removed, unless split is False.
 
         Args:
             document: The document, checked.
             source: Connector it comes from, or None.
             item: Item of the connector.
-            split: Whether it is cut into chunks.
-            vector: What the model makes of it, where that is known; only for a document in one piece.
+            split: Whether it is chunked.
+            vector: Its vector, if known; only with split=False.
         """
         address = (document.agent_id, document.doc_id)
         known = self._known(address)
         if source is not None and known is not None and known.source not in {None, source}:
-            self.fail(item or document.doc_id, _taken(document.doc_id, known))
+            self.fail(item or document.doc_id, _other_source(document.doc_id, known))
             return
         expiry = document_expiry(document.metadata)
         if expiry is not None and expiry <= self._store.now():
-            self._leave_out(address, item, f"it expired at {expiry:%Y-%m-%d %H:%M:%S} UTC", known)
+            self._exclude(address, item, f"it expired at {expiry:%Y-%m-%d %H:%M:%S} UTC", known)
             return
         settings = self._chunking.fingerprint if split else _WHOLE
         signature = document_signature(document, settings + (_digest(vector) if vector is not None else ""))
@@ -192,24 +196,22 @@ class Pipeline:
         if known is not None and known.signature == signature and not pending and not moved:
             self._report += SyncReport(unchanged=1)
             return
-        chunks = _telling(chunk_document(document, self._chunking)) if split else [whole_chunk(document)]
+        chunks = _with_content(chunk_document(document, self._chunking)) if split else [whole_chunk(document)]
         if not chunks:
-            self._leave_out(address, item, "it holds no text", known)
+            self._exclude(address, item, "it holds no text", known)
             return
         terms = [self._analyzer.analyze(chunk.text, chunk.context) for chunk in chunks]
         self._pending.removes.pop(address, None)
         self._pending.drafts[address] = Draft(document, signature, chunks, terms, source, item, vector)
-        self._waiting_chunks += len(chunks)
-        if self._waiting_chunks >= self._batch_size:
+        self._pending_chunks += len(chunks)
+        if self._pending_chunks >= self._batch_size:
             self._flush()
 
     def _is_pending(self, address: Address) -> bool:
         return any(address in held for held in (self._in_flight, self._pending.drafts, self._pending.removes))
 
-    def _leave_out(
-        self, address: Address, item: str | None, reason: str, known: StoredDocument | None
-    ) -> None:
-        """Nothing of a document is to be stored: what was stored of it goes."""
+    def _exclude(self, address: Address, item: str | None, reason: str, known: StoredDocument | None) -> None:
+        """Store nothing of a document, and remove what is stored of it."""
         if known is None and not self._is_pending(address):
             self.skip(item or address[1], reason)
         else:
@@ -218,9 +220,9 @@ class Pipeline:
     def prefetch(
         self, pairs: Iterable[tuple[SourceDocument, _Extra]]
     ) -> Iterator[tuple[SourceDocument, _Extra]]:
-        """The pairs again, each group of documents looked up in the store in one go.
+        """Yield the pairs again, after looking up each group of documents in the store with one query.
 
-        With one query each, the thread that prepares a batch waits for the one that writes every time it asks.
+        With one query per document, the preparing thread would wait for the writing one every time.
         """
         source = iter(pairs)
         while group := list(islice(source, _LOOKED_UP)):
@@ -235,36 +237,36 @@ class Pipeline:
         if len(self._pending.removes) >= _LARGEST:
             self._flush()
 
-    def remember(self, source: str, item: str, version: str | None) -> None:
-        """Note the version of an item, together with the last of its documents."""
+    def set_version(self, source: str, item: str, version: str | None) -> None:
+        """Record the version of an item, in the same batch as the last of its documents."""
         self._pending.versions[source, item] = version
 
-    def forget(self, source: str, item: str) -> None:
-        """An item is gone; its documents are removed separately."""
-        self._pending.gone.append((source, item))
+    def forget_item(self, source: str, item: str) -> None:
+        """Forget the version of an item; its documents are removed separately."""
+        self._pending.removed_items.append((source, item))
 
     def fail(self, key: str, reason: str) -> None:
         """Report an item that could not be read."""
         self._failed.append(Failure(key, reason))
 
     def skip(self, key: str, reason: str) -> None:
-        """Report an item that is left out."""
+        """Report an item that is left out on purpose."""
         self._skipped.append(Failure(key, reason))
 
     def advance(self, item: str) -> None:
-        """Tell the caller that one more item is done."""
+        """Count an item as done and report the progress."""
         self._done += 1
-        self._tell(item)
+        self._report_progress(item)
 
     def _look_up(self, documents: list[SourceDocument]) -> dict[Address, StoredDocument | None]:
         wanted: dict[str | None, list[str]] = defaultdict(list)
         for document in documents:
             wanted[document.agent_id].append(document.doc_id)
-        there = self._store.catalog.connection(), self._store.now()
-        found = {owner: find_documents(there[0], owner, ids, there[1]) for owner, ids in wanted.items()}
+        connection, now = self._store.catalog.connection(), self._store.now()
+        stored = {owner: find_documents(connection, owner, ids, now) for owner, ids in wanted.items()}
         changing = self._in_flight | self._pending.addresses  # may be written before their turn comes
         return {
-            (owner, doc_id): found[owner].get(doc_id)
+            (owner, doc_id): stored[owner].get(doc_id)
             for owner, ids in wanted.items()
             for doc_id in ids
             if (owner, doc_id) not in changing
@@ -274,21 +276,21 @@ class Pipeline:
 
     def _known(self, address: Address) -> StoredDocument | None:
         if address in self._expected:
-            return self._expected.pop(address)  # once: a second document of this address meets the first
+            return self._expected.pop(address)  # once: a second document of this address must see the first
         return find_document(self._store.catalog.connection(), *address, self._store.now())
 
     def _flush(self) -> None:
-        pending, self._pending = self._pending, Pending()
-        self._waiting_chunks = 0
+        pending, self._pending = self._pending, PendingBatch()
+        self._pending_chunks = 0
         if not pending:
             return
-        fresh: dict[str | None, dict[bytes, Vectors]] = defaultdict(dict)
+        computed: dict[str | None, dict[bytes, Vectors]] = defaultdict(dict)
         try:
-            vectors = self._vectors(list(pending.drafts.values()), fresh)
+            vectors = self._vectors(list(pending.drafts.values()), computed)
             self._wait()
         except BaseException:
-            for owner, paid in fresh.items():  # the next attempt shall find what the model has done
-                self._store.cache_embeddings(owner, paid)
+            for owner, done in computed.items():  # the next attempt must not embed these again
+                self._store.cache_embeddings(owner, done)
             raise
         batch = Batch(
             puts=[
@@ -297,7 +299,7 @@ class Pipeline:
             ],
             removes=list(pending.removes),
             versions=pending.versions,
-            gone=pending.gone,
+            gone=pending.removed_items,
             keep_vectors=self._keep_vectors,
             sweep=self._sweep,
         )
@@ -308,11 +310,11 @@ class Pipeline:
         try:
             return self._store.write(batch)
         except BaseException:
-            # the model's work is paid for: the next attempt shall find it
-            paid: dict[str | None, dict[bytes, Vectors]] = defaultdict(dict)
+            # the next attempt must not embed these again
+            computed: dict[str | None, dict[bytes, Vectors]] = defaultdict(dict)
             for put in batch.puts:
-                paid[put.document.agent_id].update((part.hash, part.vector) for part in put.chunks)
-            for owner, vectors in paid.items():
+                computed[put.document.agent_id].update((part.hash, part.vector) for part in put.chunks)
+            for owner, vectors in computed.items():
                 self._store.cache_embeddings(owner, vectors)
             raise
 
@@ -325,20 +327,20 @@ class Pipeline:
         self._report += SyncReport(
             added=outcome.added, updated=outcome.updated, deleted=outcome.deleted, chunks=outcome.chunks
         )
-        self._tell("")
+        self._report_progress("")
 
-    def _tell(self, item: str) -> None:
+    def _report_progress(self, item: str) -> None:
         if self._on_progress is not None:
             self._on_progress(Progress(self._done, self._total, item, self._report.chunks))
 
     # -- vectors --------------------------------------------------------------------------------------------------
 
     def _vectors(
-        self, drafts: list[Draft], fresh: dict[str | None, dict[bytes, Vectors]]
+        self, drafts: list[Draft], computed: dict[str | None, dict[bytes, Vectors]]
     ) -> dict[str | None, dict[bytes, Vectors]]:
-        """Owner → hash → vector for every chunk; the model sees only what no chunk of that owner has.
+        """Return owner → hash → vector for every chunk; only texts that no chunk of the owner has are embedded.
 
-        What the model does is put into `fresh` step by step, so that it is not lost when it fails on the way.
+        Vectors go into `computed` step by step, so that they are not lost when the model fails on the way.
         """
         texts: dict[str | None, dict[bytes, str]] = defaultdict(dict)
         total = 0
@@ -355,9 +357,9 @@ class Pipeline:
             known = cached_vectors(self._store.catalog.connection(), owner, list(wanted))
             recent = self._recent.get(owner, {})
             known.update((key, recent[key]) for key in wanted.keys() & recent.keys())
-            self._embed({key: text for key, text in wanted.items() if key not in known}, fresh[owner])
-            vectors[owner] = {**known, **fresh[owner]}
-        embedded = sum(map(len, fresh.values()))
+            self._embed({key: text for key, text in wanted.items() if key not in known}, computed[owner])
+            vectors[owner] = {**known, **computed[owner]}
+        embedded = sum(map(len, computed.values()))
         if not embedded:  # nothing slow is lost with a larger batch
             self._batch_size = _LARGEST
         self._report += SyncReport(embedded=embedded, reused=total - embedded)
@@ -370,9 +372,9 @@ class Pipeline:
         keys = list(texts)
         for start in range(0, len(keys), _EMBED_AT_ONCE):
             part = keys[start : start + _EMBED_AT_ONCE]
-            found = model.embed_documents([texts[key] for key in part])
-            self._check_dimension(found.shape[1])
-            done.update(zip(part, found, strict=True))
+            vectors = model.embed_documents([texts[key] for key in part])
+            self._check_dimension(vectors.shape[1])
+            done.update(zip(part, vectors, strict=True))
         self._report += SyncReport(truncated=model.count_truncated(list(texts.values())))
         rate = len(texts) / max(time.monotonic() - started, 1e-6)
         self._batch_size = int(np.clip(rate * _SECONDS_PER_BATCH, _SMALLEST, _LARGEST))
@@ -389,15 +391,15 @@ class Pipeline:
 
 
 def whole_chunk(document: SourceDocument) -> Chunk:
-    """The document in one piece, as it is: for callers whose documents are passages already."""
+    """Return the document as its only chunk, for callers whose documents are passages already."""
     return Chunk(0, 0, len(document.text), document.text, context=speaker_of(document.metadata))
 
 
-def _telling(chunks: list[Chunk]) -> list[Chunk]:
-    """The chunks that say something, numbered anew: a line of dashes answers no question."""
-    told = [chunk for chunk in chunks if has_content(chunk.text)]
+def _with_content(chunks: list[Chunk]) -> list[Chunk]:
+    """Chunks with a letter, digit or symbol, numbered anew; others, such as a line of dashes, are left out."""
+    kept = [chunk for chunk in chunks if has_content(chunk.text)]
     return (
-        chunks if len(told) == len(chunks) else [replace(chunk, chunk_id=n) for n, chunk in enumerate(told)]
+        chunks if len(kept) == len(chunks) else [replace(chunk, chunk_id=n) for n, chunk in enumerate(kept)]
     )
 
 
@@ -407,7 +409,7 @@ def _prepared(draft: Draft, vectors: Mapping[bytes, Vectors]) -> PreparedDocumen
         key, vector = embedding_hash(embedding_text(chunk)), draft.vector
         if vector is None:
             vector = vectors[key]
-        else:  # a given vector may be made of more than the text: no other chunk shall inherit it
+        else:  # a precomputed vector may be of more than the text: no other chunk may reuse it
             key = embedding_hash(chunk.text + _digest(vector))
         chunks.append(PreparedChunk(chunk, key, terms, vector))
     return PreparedDocument(draft.document, draft.signature, chunks, draft.source, draft.item)
@@ -417,7 +419,7 @@ def _digest(vector: Vectors) -> str:
     return hashlib.blake2b(pack_vector(vector), digest_size=16).hexdigest()
 
 
-def _taken(doc_id: str, known: StoredDocument) -> str:
+def _other_source(doc_id: str, known: StoredDocument) -> str:
     return (
         f"its doc_id {doc_id!r} already belongs to the source {known.source!r}: "
         "give one of the two connectors another name"

@@ -1,4 +1,4 @@
-"""What one run over a source has met so far, kept on disk: a source may have more items than fit into memory."""
+"""Sync of a connector: index what is new or changed, remove what is gone, report what failed."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ CREATE TABLE addresses(key BLOB PRIMARY KEY) WITHOUT ROWID;
 
 
 class SeenItems:
-    """Items a source has listed and documents it has given. Use as a context manager, in one thread.
+    """Items and documents seen in one run over a source. Use as a context manager, in one thread.
 
-    It lives in a temporary database without a name, which SQLite keeps in memory while it is small. Texts are kept as
-    digests of 16 bytes.
+    Kept in a nameless temporary SQLite database, since a source may have more items than fit into memory. Texts are
+    stored as digests of 16 bytes.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class SeenItems:
         self._connection.close()
 
     def add_items(self, versions: Mapping[str, str | None]) -> None:
-        """The source has listed these items, of these versions."""
+        """Record items that the source has listed, with their versions."""
         rows = [
             (_digest(key), None if version is None else _digest(version)) for key, version in versions.items()
         ]
@@ -66,15 +66,15 @@ class SeenItems:
         self._connection.execute("COMMIT")
 
     def seen_items(self, keys: Sequence[str]) -> set[str]:
-        """Those of at most 1,000 items that were listed before."""
+        """Return those of at most 1,000 items that were listed before."""
         return set(self._find(keys))
 
     def seen_with_version(self, key: str, version: str | None) -> bool:
-        """Whether an item was listed before in this very version; without a version nobody can say."""
+        """Whether an item was listed before with this version; False without a version."""
         return version is not None and self._find([key]).get(key) == _digest(version)
 
     def add_document(self, owner: str | None, doc_id: str) -> None:
-        """The source has given this document."""
+        """Record a document of the source."""
         self._addresses.add(_address(owner, doc_id))
         if len(self._addresses) >= _BUFFERED:
             self._connection.execute("BEGIN")
@@ -85,18 +85,18 @@ class SeenItems:
             self._addresses.clear()
 
     def seen_document(self, owner: str | None, doc_id: str) -> bool:
-        """Whether the source has given this document."""
+        """Whether the source has yielded this document."""
         key = _address(owner, doc_id)
-        found = "SELECT 1 FROM addresses WHERE key = ?"
-        return key in self._addresses or self._connection.execute(found, (key,)).fetchone() is not None
+        query = "SELECT 1 FROM addresses WHERE key = ?"
+        return key in self._addresses or self._connection.execute(query, (key,)).fetchone() is not None
 
     def _find(self, keys: Sequence[str]) -> dict[str, bytes | None]:
         digests = {_digest(key): key for key in keys}
         marks = ",".join("?" * len(digests))
-        found = self._connection.execute(
+        rows = self._connection.execute(
             f"SELECT key, version FROM items WHERE key IN ({marks})", tuple(digests)
         )
-        return {digests[digest]: version for digest, version in found}
+        return {digests[digest]: version for digest, version in rows}
 
 
 def _digest(text: str) -> bytes:
@@ -108,96 +108,95 @@ def _address(owner: str | None, doc_id: str) -> bytes:
 
 
 _LOOKED_UP = 256  # items looked up in one query
-_HELD = 2**20  # characters that items looked up together may hold
+_GROUP_SIZE = 2**20  # characters of items looked up together
 
 
 def sync(store: Store, connector: BaseConnector, pipeline: Pipeline) -> None:
-    """Bring the store in step with a connector; the pipeline's report says what was done.
+    """Bring the store in step with a connector; the pipeline reports what was done.
 
-    An item of the same version as before is not read. What could not be read keeps what was stored of it. Removals
-    come last, so that text which only moved finds its vectors again. Memory does not grow with the source.
+    An item of the same version as before is not read. An item that cannot be read keeps its stored documents. Removals
+    come last, so that text that only moved reuses its vectors. Memory does not grow with the source.
 
     Raises:
-        ConnectorError: the source cannot be listed at all; nothing was removed.
+        ConnectorError: the source cannot be listed; nothing was removed.
     """
-    with SeenItems() as visits:
-        run = _Run(store, connector, pipeline, visits)
+    with SeenItems() as seen:
+        run = _SyncRun(store, connector, pipeline, seen)
         for group in _groups(connector.items()):
-            run.take(group)
-        run.remove_the_rest()
+            run.process(group)
+        run.remove_unlisted()
 
 
 def _groups(items: Iterable[SourceItem | Gap]) -> Iterator[list[SourceItem | Gap]]:
     group: list[SourceItem | Gap] = []
-    held = 0
+    size = 0
     for item in items:
         group.append(item)
-        held += item.size if isinstance(item, SourceItem) else 0
-        if len(group) >= _LOOKED_UP or held >= _HELD:
+        size += item.size if isinstance(item, SourceItem) else 0
+        if len(group) >= _LOOKED_UP or size >= _GROUP_SIZE:
             yield group
-            group, held = [], 0
+            group, size = [], 0
     if group:
         yield group
 
 
-class _Run:
-    """One sync: what the source has listed so far, and what follows from it at the end."""
+class _SyncRun:
+    """One sync: processes listed items, and removes at the end what was not listed."""
 
-    def __init__(self, store: Store, connector: BaseConnector, pipeline: Pipeline, visits: SeenItems) -> None:
-        self._store, self._connector, self._pipeline, self._visits = store, connector, pipeline, visits
-        self._source = _source(connector)
-        self._shielded: list[str] = []
-        self._shrunk: dict[str, str | None] = {}
+    def __init__(self, store: Store, connector: BaseConnector, pipeline: Pipeline, seen: SeenItems) -> None:
+        self._store, self._connector, self._pipeline, self._seen = store, connector, pipeline, seen
+        self._source = _source_name(connector)
+        self._unlisted_folders: list[str] = []  # could not be listed, so what lies below is kept
+        self._shrunk: dict[str, str | None] = {}  # items that lost documents, with their new versions
 
-    def take(self, group: list[SourceItem | Gap]) -> None:
-        """Put what is new or changed among some items; their names are looked up together."""
+    def process(self, group: list[SourceItem | Gap]) -> None:
+        """Index what is new or changed among some items, which are looked up together."""
         connection = self._store.catalog.connection()
         names = [item.key for item in group if isinstance(item, SourceItem) and is_storable(item.key)]
-        before = item_versions(connection, self._source, names)
+        versions = item_versions(connection, self._source, names)
         counts = item_counts(connection, self._source, names, self._store.now())
-        met = self._visits.seen_items(names)
+        seen = self._seen.seen_items(names)
         listed: dict[str, str | None] = {}
         for item in group:
             if isinstance(item, Gap):
-                self._note(item, listed)
-            elif item.key in met or item.key in listed:
-                self._again(item, listed)
+                self._report_gap(item, listed)
+            elif item.key in seen or item.key in listed:
+                self._check_repeated(item, listed)
             else:
                 listed[item.key] = item.version
-                if item.version is not None and before.get(item.key) == item.version:
-                    self._pipeline.leave(counts.get(item.key, 0))
-                elif self._read(item):
-                    self._settle(item, had_any=item.key in counts)
+                if item.version is not None and versions.get(item.key) == item.version:
+                    self._pipeline.count_unchanged(counts.get(item.key, 0))
+                elif self._index(item):
+                    self._set_version(item, had_documents=item.key in counts)
             self._pipeline.advance(item.key)
-        self._visits.add_items(listed)
+        self._seen.add_items(listed)
 
-    def remove_the_rest(self) -> None:
-        """Remove what the source no longer holds."""
+    def remove_unlisted(self) -> None:
+        """Remove what the source no longer has."""
         for key, version in self._shrunk.items():
             self._remove(key)
-            self._pipeline.remember(self._source, key, version)
+            self._pipeline.set_version(self._source, key, version)
         for names in stored_items(self._store.catalog.connection(), self._source):
-            for key in sorted(set(names) - self._visits.seen_items(names)):
-                if not any(key.startswith(folder) for folder in self._shielded):
+            for key in sorted(set(names) - self._seen.seen_items(names)):
+                if not any(key.startswith(folder) for folder in self._unlisted_folders):
                     self._remove(key)
-                    self._pipeline.forget(self._source, key)
+                    self._pipeline.forget_item(self._source, key)
 
-    def _note(self, gap: Gap, listed: dict[str, str | None]) -> None:
+    def _report_gap(self, gap: Gap, listed: dict[str, str | None]) -> None:
         if gap.skipped:
             self._pipeline.skip(gap.key, gap.reason)
             return
         self._pipeline.fail(gap.key, gap.reason)
         if gap.key.endswith("/"):
-            # what lies below could not be listed, which does not mean that it is gone
-            self._shielded.append(gap.key)
+            self._unlisted_folders.append(gap.key)
         listed.setdefault(gap.key, None)
 
-    def _again(self, item: SourceItem, listed: dict[str, str | None]) -> None:
-        """An item that is listed twice: equal rows of a query are one, different ones contradict each other."""
+    def _check_repeated(self, item: SourceItem, listed: dict[str, str | None]) -> None:
+        """Report an item that is listed twice with different versions; equal ones are the same row of a query."""
         same = (
             item.version is not None and listed[item.key] == item.version
             if item.key in listed
-            else self._visits.seen_with_version(item.key, item.version)
+            else self._seen.seen_with_version(item.key, item.version)
         )
         if not same:
             self._pipeline.fail(
@@ -205,45 +204,45 @@ class _Run:
                 "it was listed before with other content: the first was kept, as keys must be unique",
             )
 
-    def _read(self, item: SourceItem) -> bool:
-        """Put an item's documents; whether all of them were taken."""
+    def _index(self, item: SourceItem) -> bool:
+        """Put an item's documents into the pipeline; whether all of them were accepted."""
         failures = self._pipeline.failures
-        reading = _Reading(item, self._connector, self._pipeline)
-        for document in reading:
-            self._visits.add_document(document.agent_id, document.doc_id)
+        documents = _ItemDocuments(item, self._connector, self._pipeline)
+        for document in documents:
+            self._seen.add_document(document.agent_id, document.doc_id)
             self._pipeline.put(document, self._source, item.key)
-        return reading.complete and self._pipeline.failures == failures
+        return documents.complete and self._pipeline.failures == failures
 
-    def _settle(self, item: SourceItem, *, had_any: bool) -> None:
-        """Remember an item's version, now or when the documents it has lost are removed."""
-        if had_any and self._left_over(item.key):
+    def _set_version(self, item: SourceItem, *, had_documents: bool) -> None:
+        """Record an item's version, now or when the documents it has lost are removed."""
+        if had_documents and self._lost_documents(item.key):
             self._shrunk[item.key] = item.version
         else:
-            self._pipeline.remember(self._source, item.key, item.version)
+            self._pipeline.set_version(self._source, item.key, item.version)
 
-    def _left_over(self, key: str) -> list[tuple[str | None, str]]:
-        """Stored documents of an item that this run has not put: a document may have moved to another item."""
-        found = item_documents(self._store.catalog.connection(), self._source, key)
+    def _lost_documents(self, key: str) -> list[tuple[str | None, str]]:
+        """Stored documents of an item that this run has not seen; a document may have moved to another item."""
+        stored = item_documents(self._store.catalog.connection(), self._source, key)
         return [
-            (known.owner, known.doc_id)
-            for known in found
-            if not self._visits.seen_document(known.owner, known.doc_id)
+            (document.owner, document.doc_id)
+            for document in stored
+            if not self._seen.seen_document(document.owner, document.doc_id)
         ]
 
     def _remove(self, key: str) -> None:
-        for owner, doc_id in self._left_over(key):
+        for owner, doc_id in self._lost_documents(key):
             self._pipeline.remove(owner, doc_id)
 
 
-def _source(connector: BaseConnector) -> str:
-    """Name of a source in the catalog: connectors of two agents never share one, whatever they call themselves."""
+def _source_name(connector: BaseConnector) -> str:
+    """Name of a source in the catalog; connectors of two agents never share one, even with the same connector_id."""
     if connector.agent_id is None:
         return connector.connector_id
     return json.dumps([connector.connector_id, connector.agent_id], ensure_ascii=False)
 
 
-class _Reading:
-    """The documents of one item; trouble in reading them is noted, trouble in writing them is not its business."""
+class _ItemDocuments:
+    """Documents of one item; errors in reading them are reported, errors in writing them are raised."""
 
     def __init__(self, item: SourceItem, connector: BaseConnector, pipeline: Pipeline) -> None:
         self._item, self._connector, self._pipeline = item, connector, pipeline
@@ -252,20 +251,20 @@ class _Reading:
     def __iter__(self) -> Iterator[SourceDocument]:
         try:
             documents = iter(as_source_documents(self._item.load(), self._connector.agent_id))
-        except Exception as error:  # noqa: BLE001  whatever a source raises concerns this item only
-            self._failed(error)
+        except Exception as error:  # noqa: BLE001  an error of the source concerns this item only
+            self._report(error)
             return
         while True:
             try:
                 document = next(documents, None)
             except Exception as error:  # noqa: BLE001
-                self._failed(error)
+                self._report(error)
                 return
             if document is None:
                 return
             yield document
 
-    def _failed(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         if isinstance(error, NotIndexableError):
             self._pipeline.skip(self._item.key, str(error))
             return

@@ -212,7 +212,7 @@ def test_records_without_text_are_told_and_left_out(tmp_path: Path, client, mode
     )
     with DualIndexer.from_chroma(collection, tmp_path / "s", model) as indexer:
         assert indexer.stats().documents == 1
-    assert "1 records of bare were not taken over, the first because it holds no text" in caplog.text
+    assert "1 records of bare were not imported, the first because it holds no text" in caplog.text
 
 
 def test_an_empty_collection_gives_an_empty_store(tmp_path: Path, client, model):
