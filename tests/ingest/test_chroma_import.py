@@ -236,7 +236,7 @@ def test_of_several_collections_one_has_to_be_named(tmp_path: Path, client, mode
 
 @pytest.mark.parametrize("source", [5, None, {"a": 1}, object()])
 def test_what_is_no_collection_is_refused(tmp_path: Path, model, source):
-    with pytest.raises(UsageError, match="Cannot adopt"):
+    with pytest.raises(UsageError, match="Cannot import"):
         DualIndexer.from_chroma(source, tmp_path / "s", model)
     assert not (tmp_path / "s").exists()
 
