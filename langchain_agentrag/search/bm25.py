@@ -1,4 +1,4 @@
-"""BM25 on counts: pure functions and one compiled scorer, no I/O.
+"""BM25 scores from term counts: pure functions and `Scorer`, a query compiled for many passages.
 
 Formula (Robertson & Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, section 3.4)::
 
@@ -6,8 +6,8 @@ Formula (Robertson & Zaragoza, "The Probabilistic Relevance Framework: BM25 and 
                weight[f][t] * idf_f(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length_f(d) /
                average_length_f))
 
-Each field has its own lengths, document frequencies and parameters, and the fields are added up; the weight
-of a field is already in the weights of its terms. The idf is Lucene's, which is never negative.
+Each field has its own lengths, document frequencies and parameters; the scores of the fields are added up, and the
+weight of a field is part of the weights of its terms. The idf is Lucene's, which is never negative.
 """
 
 from __future__ import annotations
@@ -26,22 +26,19 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How the count of a term saturates in one field.
+    """BM25 parameters of one field.
 
     Attributes:
-        k1: How slowly further occurrences stop to count; 0 ignores the count.
-        b: How far a long field is held against the chunk, in [0, 1].
+        k1: Term frequency saturation; 0 ignores the count.
+        b: Length normalization, in [0, 1].
     """
 
     k1: float = 1.2
     b: float = 0.75
 
 
-_BESIDE = "context"
-"""The field that repeats what the others ask for; it answers nothing on its own."""
-
-_QUESTION = 30
-"""Rarest terms' worth of information that a question asks for at most; a longer query is a text."""
+_CONTEXT = "context"  # repeats terms of the other fields, so it does not count for coverage
+_MAX_QUERY_INFORMATION = 30  # in rarest terms; the share is taken of this much for a longer query
 
 DEFAULT_PARAMETERS = Parameters()
 """Lucene's values, for a field that is not in `PARAMETERS`."""
@@ -56,10 +53,10 @@ PARAMETERS: Mapping[str, Parameters] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldStats:
-    """What a field holds over all chunks in scope.
+    """Statistics of a field over all chunks in scope.
 
     Attributes:
-        docs: Live chunks in scope, whether or not the field has terms in them.
+        docs: Live chunks in scope, with or without terms in this field.
         tokens: Sum of the field's lengths over those chunks.
     """
 
@@ -68,7 +65,7 @@ class FieldStats:
 
     @property
     def average_length(self) -> float:
-        """Mean length of the field; 1.0 where there is nothing to average, so that it can divide."""
+        """Mean length of the field, 1.0 for an empty one."""
         return self.tokens / self.docs if self.docs > 0 and self.tokens > 0 else 1.0
 
     def __add__(self, other: FieldStats) -> FieldStats:
@@ -77,11 +74,10 @@ class FieldStats:
 
 @lru_cache(maxsize=4096)
 def idf(docs: int, doc_freq: int) -> float:
-    """Weight of a term's rarity, never negative: ln(1 + (N - n + 0.5) / (n + 0.5)).
+    """Inverse document frequency of a term, never negative: ln(1 + (N - n + 0.5) / (n + 0.5)).
 
-    Lucene's `BM25Similarity.idf`: the 1 inside keeps a term of more than half of the chunks from counting
-    against them. A document frequency beyond the number of chunks (an index that still counts deleted ones)
-    is cut to it.
+    As Lucene's `BM25Similarity.idf`: the 1 keeps it positive for a term that more than half of the chunks contain. A
+    document frequency above the number of chunks (an index that still counts deleted ones) is reduced to it.
     """
     docs = max(docs, 0)
     doc_freq = min(max(doc_freq, 0), docs)
@@ -89,37 +85,36 @@ def idf(docs: int, doc_freq: int) -> float:
 
 
 def term_score(tf: float, length: float, average_length: float, k1: float, b: float) -> float:
-    """Saturated count of one term in one field, in [0, k1 + 1): equation 3.15 of Robertson & Zaragoza."""
+    """Saturated, length-normalized term frequency in one field, in [0, k1 + 1): Robertson & Zaragoza, eq. 3.15."""
     if tf <= 0:
         return 0.0
     return tf * (k1 + 1.0) / (tf + k1 * (1.0 - b + b * length / average_length))
 
 
 class Scorer:
-    """A query with the statistics of one scope, ready to score many chunks.
+    """BM25 scorer of one query over one scope.
 
-    Terms are added in a fixed order, field by field as the query names them and by code point within a field,
-    so equal counts give bit-identical scores wherever a chunk is stored and however its counts were
-    collected.
+    Terms are added in a fixed order (fields as the query lists them, terms by code point), so equal counts give
+    bit-identical scores wherever a chunk is stored and however its counts were collected.
 
     Args:
         query: Field -> term -> weight.
-        stats: Statistics of each field over the scope; a field without any scores nothing.
-        doc_freqs: Field -> term -> chunks in scope that hold it; a term that is missing counts as 0.
+        stats: Statistics of each field over the scope; a field without statistics scores 0.
+        doc_freqs: Field -> term -> chunks in scope that contain it; 0 for a missing term.
         parameters: k1 and b per field.
-        own: Those of the query's terms that were asked for, where others only stand for them.
+        own: Terms of the query itself, without synonyms and other expansions; all of them by default.
     """
 
-    __slots__ = ("_asked", "_doc_freqs", "_fields", "_stats", "gains", "maximum", "rarest")
+    __slots__ = ("_doc_freqs", "_fields", "_information", "_stats", "gains", "maximum", "rarest")
 
     rarest: float
-    """The idf of a term that one chunk in scope holds."""
+    """The idf of a term that one chunk in scope contains."""
 
     gains: Mapping[str, Mapping[str, float]]
-    """Field -> term -> weight * idf * (k1 + 1): what the term can add at most."""
+    """Field -> term -> weight * idf * (k1 + 1), the upper bound of what the term adds to a score."""
 
     maximum: float
-    """Bound of the score of any chunk, see `reachable_maximum`."""
+    """Upper bound of the score of any chunk, see `reachable_maximum`."""
 
     def __init__(
         self,
@@ -145,44 +140,46 @@ class Scorer:
         self.rarest = idf(max((known.docs for known in stats.values()), default=0), 1)
         self.gains = {field: gains for field, _, _, gains in fields}
         self.maximum = sum(gain for _, _, _, gains in fields for gain in gains.values())
-        asked = sum(
+        information = sum(
             gain
             for field, _, _, gains in fields
-            if field != _BESIDE
+            if field != _CONTEXT
             for term, gain in gains.items()
             if own is None or term in own.get(field, {})
         )
-        self._asked = min(asked, _QUESTION * self.rarest * (DEFAULT_PARAMETERS.k1 + 1.0))
+        self._information = min(
+            information, _MAX_QUERY_INFORMATION * self.rarest * (DEFAULT_PARAMETERS.k1 + 1.0)
+        )
 
     def rarity(self, field: str, term: str) -> float:
-        """How rare a term of the query is, in [0, 1]: its idf in units of that of a term which one chunk holds."""
+        """Rarity of a query term, in [0, 1]: its idf divided by that of a term which one chunk contains."""
         docs = self._stats[field].docs if field in self._stats else 0
         doc_freq = self._doc_freqs.get(field, {}).get(term, 0)
         return min(1.0, idf(docs, doc_freq) / self.rarest) if doc_freq > 0 and self.rarest > 0 else 0.0
 
-    def coverage(self, held: float) -> float:
-        """Share of the query's information in [0, 1] that a chunk matched.
+    def coverage(self, matched: float) -> float:
+        """Share of the query's information that a chunk matched, in [0, 1].
 
-        A term's information is its weight times its idf, whether or not any chunk holds it. More than 30 terms as rare
-        as can be are no question but a text; of those it takes as much as of a question.
+        The information of a term is its weight times its idf, whether or not any chunk contains it. The information of
+        a query is limited to that of 30 terms of the highest rarity, since longer queries are pasted texts.
 
         Args:
-            held: Sum of the gains of the chunk's terms, as `score_lines` gives it.
+            matched: Sum of the gains of the chunk's terms (`matched_gain`, `score_lines`).
         """
-        return min(1.0, held / self._asked) if self._asked > 0 else 0.0
+        return min(1.0, matched / self._information) if self._information > 0 else 0.0
 
-    def held(self, counts: Counts) -> float:
-        """Sum of the gains of the terms a chunk holds, how often does not matter."""
+    def matched_gain(self, counts: Counts) -> float:
+        """Sum of the gains of the query terms that a chunk contains, regardless of how often."""
         return sum(
             gain
             for field, _, _, gains in self._fields
-            if field != _BESIDE
+            if field != _CONTEXT
             for term, gain in gains.items()
             if counts.get(field, {}).get(term, 0) > 0
         )
 
     def score(self, counts: Counts, lengths: Mapping[str, int]) -> float:
-        """Score of one chunk, >= 0.
+        """BM25 score of one chunk, >= 0.
 
         Args:
             counts: Field -> term -> occurrences in the chunk; terms the query does not name are ignored.
@@ -190,43 +187,43 @@ class Scorer:
         """
         total = 0.0
         for field, base, slope, gains in self._fields:
-            found = counts.get(field)
-            if not found:
+            frequencies = counts.get(field)
+            if not frequencies:
                 continue
             norm = base + slope * lengths.get(field, 0)
-            for term in sorted(found) if len(found) > 1 else found:
-                gain, tf = gains.get(term), found[term]
+            for term in sorted(frequencies) if len(frequencies) > 1 else frequencies:
+                gain, tf = gains.get(term), frequencies[term]
                 if gain is not None and tf > 0:
                     total += gain * tf / (tf + norm)
         return total
 
     def score_lines(self, lines: Mapping[str, str], lengths: Mapping[str, str]) -> tuple[float, float]:
-        """`score` and `held` of a chunk from its terms as stored, to the last bit, a third faster than counting first.
+        """`score` and `matched_gain` of a chunk from its stored terms: bit-identical, without counting the terms first.
 
         Args:
-            lines: Field -> every term of the chunk, repeated as often as it occurs, with spaces between.
-            lengths: Field -> length of the chunk's field, in digits.
+            lines: Field -> terms of the chunk separated by spaces, each as often as it occurs.
+            lengths: Field -> length of the chunk's field, as a decimal string.
         """
         total = matched = 0.0
         for field, base, slope, gains in self._fields:
             line = lines.get(field)
             if not line:
                 continue
-            held = list(filter(gains.__contains__, line.split(" ")))
-            if not held:
+            terms = list(filter(gains.__contains__, line.split(" ")))
+            if not terms:
                 continue
             norm = base + slope * int(lengths[field])
-            held.sort()
-            start, end = 0, len(held)
-            told = field != _BESIDE
+            terms.sort()
+            start, end = 0, len(terms)
+            counts_for_coverage = field != _CONTEXT
             while start < end:
-                term, stop = held[start], start + 1
-                while stop < end and held[stop] == term:
+                term, stop = terms[start], start + 1
+                while stop < end and terms[stop] == term:
                     stop += 1
                 tf = stop - start
                 gain = gains[term]
                 total += gain * tf / (tf + norm)
-                if told:
+                if counts_for_coverage:
                     matched += gain
                 start = stop
         return total, matched
@@ -241,7 +238,7 @@ def score(
     *,
     parameters: Mapping[str, Parameters] = PARAMETERS,
 ) -> float:
-    """Score of a single chunk; to score many, build a `Scorer` once."""
+    """BM25 score of a single chunk; to score many, build one `Scorer`."""
     return Scorer(query, stats, doc_freqs, parameters).score(counts, lengths)
 
 
@@ -251,12 +248,11 @@ def reachable_maximum(
     doc_freqs: Counts,
     parameters: Mapping[str, Parameters] = PARAMETERS,
 ) -> float:
-    """The score no chunk can exceed: sum of weight * idf * (k1 + 1) over the query's terms.
+    """Upper bound of the BM25 score of any chunk: the sum of weight * idf * (k1 + 1) over the query's terms.
 
-    It is the limit of the formula at the top of this module for tf -> infinity in every term (Robertson &
-    Zaragoza 2009, section 3.4.1: the saturation approaches k1 + 1 from below), and what Lucene calls a term's
-    maximum impact. Dividing by it puts a score in [0, 1) whatever the other candidates are. Terms that no
-    chunk holds count too: a query whose rarest word is nowhere has not been answered in full.
+    It is the limit of the formula at the top of this module for tf -> infinity in every term (Robertson & Zaragoza
+    2009, section 3.4.1: the saturation approaches k1 + 1 from below), Lucene's maximum impact of a term. A score
+    divided by it is in [0, 1) whatever the other candidates are. Terms that no chunk contains count too.
     """
     total = 0.0
     for field, terms in query.items():

@@ -1,7 +1,8 @@
-"""Whether a question stands alone or leans on the conversation before it: rules on words, in Chinese and English.
+"""Follow-up questions: detect them and complete them from the conversation, by rules or with a language model.
 
-A question leans when a pronoun or pointer in it has nothing to point at within the question itself, when it is the
-rest of a question ("what about 2023?", "第二个呢"), or when no word in it says what it is about ("how much?").
+A question is a follow-up if a pronoun or demonstrative in it has no antecedent within the question, if it is elliptical
+("what about 2023?", "第二个呢"), or if none of its words names a topic ("how much?"). The rules cover Chinese and
+English. `resolve_followup` is the entry point.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _HAN = re.compile(r"[\u3400-\u9fff]")
 _HAN_RUN = re.compile(r"[\u3400-\u9fff]+")
 _LATIN = re.compile(r"[A-Za-z0-9][\w.+#'/-]*", re.ASCII)
 _OBJECTS = "假款班职费税婚学钱票房车账货证卡网机岗薪险餐户单金约档刀油电话会销"
-"""Last characters of verbs that hold their object: 请假, 退款, 换刀."""
+"""Last characters of verb-object compounds, which name a topic: 请假, 退款, 换刀."""
 
 _CODE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S+")
 _NUMBER = re.compile(r"\d")
@@ -45,7 +46,7 @@ just one ones also next first second third fourth former latter same instead
 其它 别的 同样 一样 这样 那样 内 外 前 后 行 成 叫 跟 比 能 对 岁 怎么办 有 多 回事 哪国 国家 更 不同 不一样
 哪国人 最后 当时 主要 谁 哪些
 """
-_DONE = """
+_VERBS = """
 work works working use uses used using do does done make makes made get gets got mean means happen happens
 happened cause causes caused start starts started end ends ended begin begins open opens close closes take
 takes took need needs needed help tell say said show explain give know think find found look come go went
@@ -61,10 +62,10 @@ annual monthly yearly
 购买 下单 收到 生效 负责 更新 调整 变更 选择 区分 确认 通知 包括 写入 比较
 """
 ASKED = frozenset(_ASKED.split())
-"""Words that every kind of thing has a question for: they say what is asked, not of what."""
+"""Words for what a question asks (price, date, 多少钱), which name no topic."""
 
-GENERIC = ASKED | frozenset(_DONE.split())
-"""These, and verbs that want an object: a question of nothing else says not what it is about."""
+GENERIC = ASKED | frozenset(_VERBS.split())
+"""`ASKED` and transitive verbs: a question made only of these names no topic."""
 
 _FILLER_EN = re.compile(
     r"^(?:ok(?:ay)?|thanks?(?: you)?|great|well|right|i see|hi|hello|sure|got it|hm+|yes|no)\b[\s,.!:;-]*",
@@ -118,7 +119,7 @@ _ASKS_EN = re.compile(
     r"has|have|had|am|tell|show|explain|find|list|give|compare|describe|summari[sz]e|search|look|write|translate|help)\b",
     re.I,
 )
-_MOST_FRAGMENT = 5  # words; a longer phrase without a verb is a query of key words
+_MAX_FRAGMENT = 5  # words; a longer phrase without a question word is a keyword query
 
 _FILLER_ZH = re.compile(
     r"^(?:好的?|嗯+|哦+|噢|谢谢(?:你|您)?|多谢|明白了?|知道了|了解了?|请问(?:一下)?|你好|您好|行|是的|对了|ok)"
@@ -151,7 +152,7 @@ _OTHERS_ZH = re.compile(r"^(?:其他|其它|其余|别的|同样)")
 
 
 def words_of(text: str) -> list[str]:
-    """Words of a text in order: those of scripts with spaces as they are, Chinese ones as jieba cuts them."""
+    """Split a text into words, in order: at spaces, and Chinese with jieba."""
     found: list[str] = []
     for token in _TOKEN.findall(text):
         found += (
@@ -161,7 +162,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """The words with single characters that follow each other as one: what the dictionary does not know is cut so."""
+    """Join runs of single characters, since jieba splits unknown words into them."""
     joined: list[str] = []
     open_word = False
     for word in words:
@@ -175,22 +176,22 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 
 def content_words(text: str) -> list[str]:
-    """Words that are no function or question words."""
+    """Words of a text except stop words."""
     return [word for word in words_of(text) if word.casefold() not in STOP_WORDS]
 
 
 def topic_words(text: str) -> list[str]:
-    """Content words that say what a text is about."""
+    """Content words that name a topic."""
     return [word for word in content_words(text) if not _is_generic(word)]
 
 
 def subject_words(text: str) -> list[str]:
-    """Content words that an earlier question was about, without what it asked for."""
+    """Content words of an earlier question without those for what it asked, as price or 多少钱."""
     return [word for word in content_words(text) if word.casefold() not in ASKED and not _counts(word)]
 
 
 def names_something(text: str) -> bool:
-    """Whether a word of the text says what it is about: a noun, a name or a code, or a verb with its object inside."""
+    """Whether a text names a topic: a noun, a name, a code, or a verb-object compound."""
     plain = simplify(text)
     if any(not _is_generic(token) for token in content_words(" ".join(_LATIN.findall(plain)))):
         return True
@@ -206,7 +207,7 @@ def _is_named(word: str, tag: str) -> bool:
 
 
 def _known(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The words; behind 的, and in a row of single characters, are nouns the dictionary does not know as such."""
+    """The words with tags; what follows 的, or was joined from single characters, counts as a noun."""
     tags = dict(pairs) | {
         word: "n" for (before, _), (word, _) in pairwise(pairs) if before == "的" and len(word) > 1
     }
@@ -214,14 +215,14 @@ def _known(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def ordinal(text: str) -> str:
-    """The phrase that points at an item of a list ("the second one", "第二个"), "" without one."""
+    """The phrase that refers to an item of a list ("the second one", "第二个"), or ""."""
     chinese = _ORDINAL_ZH.search(text)
     english = re.search(r"\b(?:the )?(first|second|third|fourth|fifth|last)\b", text, re.I)
     return chinese[0] if chinese else english[1].lower() if english else ""
 
 
 def is_elliptical(text: str) -> bool:
-    """Whether a question only puts something else in the place of what was asked before: "what about 2023?"."""
+    """Whether a question only replaces a part of the previous one: "what about 2023?"."""
     text = _stripped(text)[0]
     bare = re.sub(r"^(?:what about|how about|same for|换成|改成|如果是|要是)\s*", "", text, flags=re.I)
     return not any(_is_generic(word) for word in content_words(bare)) and not (
@@ -230,19 +231,19 @@ def is_elliptical(text: str) -> bool:
 
 
 def is_followup(text: str) -> bool:
-    """Whether the question cannot be understood without what was said before it."""
-    plain, led = _stripped(_QUOTED.sub("quotation", simplify(text)))  # what is quoted is named
+    """Whether a question cannot be understood without the conversation before it."""
+    plain, led = _stripped(_QUOTED.sub("quotation", simplify(text)))  # a quotation names its topic
     if not plain:
         return True
     chinese = bool(_HAN.search(plain))
-    if _leans_chinese(plain, led=led) if chinese else _leans_english(plain, led=led):
+    if _refers_back_zh(plain, led=led) if chinese else _refers_back_en(plain, led=led):
         return True
     known = names_something(plain) if chinese else bool(topic_words(plain))
     return not known and not _EXPLETIVE.search(plain) and not _NUMBER.search(plain)
 
 
 def _stripped(text: str) -> tuple[str, bool]:
-    """The question without what only opens it, and whether it was opened as the continuation of another."""
+    """The question without opening phrases ("ok", "好的"), and whether a conjunction ("and", "那么") was among them."""
     plain, led = text.strip(), False
     while True:
         shorter = _FILLER_ZH.sub("", _FILLER_EN.sub("", plain))
@@ -256,7 +257,7 @@ def _stripped(text: str) -> tuple[str, bool]:
 # -- English --------------------------------------------------------------------------------------------------------
 
 
-def _leans_english(text: str, *, led: bool) -> bool:
+def _refers_back_en(text: str, *, led: bool) -> bool:
     text = _CHOICE_EN.sub("which", text if text.isupper() else _DEPARTMENT.sub("informatics", text))
     if _ALWAYS_EN.search(text) and not _EXISTS.search(text):
         return True
@@ -268,12 +269,12 @@ def _leans_english(text: str, *, led: bool) -> bool:
     if any(_points_back(spared, found) for found in _POINTER_EN.finditer(spared)):
         return True
     asks = bool(_ASKS_EN.match(text))
-    short = len(text.split()) <= _MOST_FRAGMENT
+    short = len(text.split()) <= _MAX_FRAGMENT
     return not asks and short and (led or text.endswith("?")) and not _CODE.search(text)
 
 
 def _has_antecedent(before: str) -> bool:
-    """Whether an earlier clause of the same question names something a pronoun can stand for."""
+    """Whether an earlier clause of the question names a topic that a pronoun can refer to."""
     borders = list(_CLAUSE_EN.finditer(before))
     return bool(borders) and bool(topic_words(before[: borders[-1].start()]))
 
@@ -293,7 +294,7 @@ def _points_back(text: str, found: re.Match[str]) -> bool:
 # -- Chinese --------------------------------------------------------------------------------------------------------
 
 
-def _leans_chinese(text: str, *, led: bool) -> bool:
+def _refers_back_zh(text: str, *, led: bool) -> bool:
     bare = text.rstrip("？?。.！! ")
     asks = bool(_ASKS_ZH.search(bare))
     if not asks and (bare.endswith("呢") or led or re.match(r"换成|改成", bare)):
@@ -301,7 +302,7 @@ def _leans_chinese(text: str, *, led: bool) -> bool:
     if bare.startswith("其中") or (_OTHERS_ZH.match(bare) and not topic_words(bare)):
         return True
     spared = _TIME_ZH.sub("", bare)
-    if any(not _bound(spared, found) for found in _POINTER_ZH.finditer(spared)):
+    if any(not _has_antecedent_zh(spared, found) for found in _POINTER_ZH.finditer(spared)):
         return True
     if (pointer := _ORDINAL_ZH.search(bare)) is not None:
         behind = bare[pointer.end() :]
@@ -309,8 +310,8 @@ def _leans_chinese(text: str, *, led: bool) -> bool:
     return bool(_INSIDE_ZH.match(bare))
 
 
-def _bound(text: str, found: re.Match[str]) -> bool:
-    """Whether the question itself names what the pointer stands for."""
+def _has_antecedent_zh(text: str, found: re.Match[str]) -> bool:
+    """Whether the question itself contains the antecedent of a demonstrative."""
     before = text[: found.start()]
     if found[0].startswith("其"):
         return bool(topic_words(before))
@@ -321,7 +322,7 @@ def _bound(text: str, found: re.Match[str]) -> bool:
 
 
 def _counts(word: str) -> bool:
-    """Whether it is a question word or a number with a measure: 几天, 哪个, 第二."""
+    """Whether a word is a Chinese question word or ordinal: 几天, 哪个, 第二."""
     return word[0] in "几哪" or (word[0] == "第" and len(word) <= len("第二个"))
 
 
@@ -333,22 +334,22 @@ def _is_generic(word: str) -> bool:
 
 
 def shares_word(text: str, words: Sequence[str]) -> bool:
-    """Whether a text holds one of the words."""
+    """Whether a text contains one of the words."""
     folded = text.casefold()
     return any(word.casefold() in folded for word in words)
 
 
 RECENT = 6
-"""Turns of a conversation that a question may lean on, the last ones."""
+"""Number of last turns of a conversation that are used."""
 
-_CONTEXT_WEIGHT = 0.5  # of a word of the conversation, relative to one of the question
-_MOST_ADDED = 12  # words; more would outvote the question
-_FROM_ANSWER = 6  # of them from an answer, which is long and says much besides
-_SHORT_ANSWER = 12  # content words up to which an answer is all about the matter
-_LONGEST = 400  # characters of a rewritten question
+_CONTEXT_WEIGHT = 0.5  # of a term from the conversation, relative to one of the question
+_MAX_ADDED = 12  # words added to a question
+_MAX_FROM_ANSWER = 6  # of them from an answer
+_SHORT_ANSWER = 12  # content words up to which all words of an answer are used
+_MAX_REWRITTEN = 400  # characters of a rewritten question
 _QUOTES = ' "“”「」'
-_KNOWN = 0.6  # share of a rewritten question's words that must come from the conversation
-_READ = 2_000  # characters of a turn that are looked at
+_MIN_KNOWN = 0.6  # share of a rewritten question's words that must occur in the conversation
+_MAX_TURN = 2_000  # characters read of a turn
 
 _USERS = frozenset({"user", "human", "customer", "用户", "客户", "问", "我"})
 _ASSISTANTS = frozenset(
@@ -389,8 +390,8 @@ class HistoryTurn:
     """One turn of a conversation.
 
     Attributes:
-        role: "user", "assistant", or "" where nobody said.
-        text: What was said.
+        role: "user", "assistant", or "" if unknown.
+        text: The message.
     """
 
     role: str
@@ -399,12 +400,12 @@ class HistoryTurn:
 
 @dataclass(frozen=True, slots=True)
 class CompletedQuestion:
-    """A question with what the conversation adds to it.
+    """A question completed from the conversation.
 
     Attributes:
-        query: What to search for; the question itself where it stands alone.
-        added: Words of the conversation in it, to be weighed less than those of the question; "" for none.
-        warning: Why the answer of a language model was not used, or "".
+        query: Text to search for; the question itself if it is not a follow-up.
+        added: Words taken from the conversation, which get less weight; "" for none.
+        warning: Why the language model's answer was not used, or "".
     """
 
     query: str
@@ -413,14 +414,14 @@ class CompletedQuestion:
 
 
 def read_history(history: object) -> tuple[HistoryTurn, ...]:
-    """The last turns of a conversation, oldest first.
+    """Parse a conversation: its last turns, oldest first.
 
     Args:
         history: Turns in order: strings, (role, text) pairs, {"role": …, "content": …}, or messages of LangChain or
-            LlamaIndex. Turns without text, and those of tools and of the system, are passed over.
+            LlamaIndex. Turns without text and turns of tools and of the system are skipped.
 
     Raises:
-        InvalidQueryError: it is no list, or holds something else.
+        InvalidQueryError: not a list, or an item of another type.
     """
     if history is None:
         return ()
@@ -462,25 +463,25 @@ def _turn(place: int, item: object) -> HistoryTurn:
 
 
 def _text(content: object) -> str:
-    """The words of a message; what is no text in it, a picture say, counts for nothing."""
+    """Text of a message content; parts that are not text are skipped."""
     if isinstance(content, str):
-        return content[:_READ]
+        return content[:_MAX_TURN]
     if isinstance(content, Sequence):
         parts = (
             part if isinstance(part, str) else part.get("text", "")
             for part in content
             if isinstance(part, str | Mapping)
         )
-        return " ".join(part for part in parts if isinstance(part, str))[:_READ]
+        return " ".join(part for part in parts if isinstance(part, str))[:_MAX_TURN]
     return ""
 
 
 def complete_question(query: str, turns: Sequence[HistoryTurn]) -> CompletedQuestion:
-    """The question, completed from the turns where it leans on them.
+    """Complete a follow-up question by rules, with words of the conversation.
 
-    What it is about comes from the last question that stands alone and those after it; an item of a list from the last
-    answer ("the second one", "第二个"); names from the last answer. A question that only exchanges something ("what
-    about 2023?") takes over what was asked, one that asks something new takes over only what it was asked about.
+    The topic is taken from the last standalone question and those after it, names from the last answer, and a list item
+    ("the second one", "第二个") from the last list. An elliptical question ("what about 2023?") also takes over what
+    was asked; a question that asks something new takes over only the topic.
     """
     if not turns or not is_followup(query):
         return CompletedQuestion(query)
@@ -492,15 +493,15 @@ def complete_question(query: str, turns: Sequence[HistoryTurn]) -> CompletedQues
     for text in map(simplify, asked):
         words += [word for word in take(text) if not (numbered and word[:1].isdigit())]
     if not rest:
-        words += _names(simplify(answer))[:_FROM_ANSWER]
+        words += _names(simplify(answer))[:_MAX_FROM_ANSWER]
     known = {word.casefold() for word in content_words(query)}
     kept = [word for word in dict.fromkeys(words) if word.casefold() not in known]
-    added = " ".join(kept[:_MOST_ADDED])
+    added = " ".join(kept[:_MAX_ADDED])
     return CompletedQuestion(f"{added} {query}", added) if added else CompletedQuestion(query)
 
 
 def _before(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
-    """Questions that a question may lean on, from the last one back to one that stands alone; and the last answer."""
+    """Earlier questions, from the last one back to a standalone one, and the last answer."""
     roles = {turn.role for turn in turns}
     users = (
         [turn.text for turn in turns if turn.role == "user"]
@@ -510,7 +511,7 @@ def _before(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
     asked: list[str] = []
     for text in reversed(users):
         asked.append(text)
-        # where nobody says who spoke, the last turn is an answer as likely as not
+        # without roles the last turn may be an answer
         if not is_followup(text) and ("user" in roles or len(asked) > 1):
             break
     answers = [turn.text for turn in turns if turn.role == "assistant"]
@@ -518,7 +519,7 @@ def _before(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
 
 
 def _names(answer: str) -> list[str]:
-    """What an answer is about: all of a short one, else titles, quotations, names and codes."""
+    """Topic words of an answer: all of a short one, otherwise titles, quotations, names and codes."""
     content = [word for word in topic_words(answer) if not word[:1].isdigit()]
     if len(content) <= _SHORT_ANSWER:
         return content
@@ -527,7 +528,7 @@ def _names(answer: str) -> list[str]:
 
 
 def _item(query: str, turns: Sequence[HistoryTurn]) -> list[str]:
-    """Words of the item of the last list that the question points at."""
+    """Words of the list item that the question refers to, from the last list of the conversation."""
     pointer = ordinal(query)
     if not pointer:
         return []
@@ -537,12 +538,12 @@ def _item(query: str, turns: Sequence[HistoryTurn]) -> list[str]:
             last = pointer == "last" or "最后" in pointer
             mark = re.sub(r"[第个种条项步款点家位名本部篇]", "", pointer)
             place = len(items) - 1 if last else _PLACE.get(mark, len(items))
-            return content_words(items[place])[:_FROM_ANSWER] if place < len(items) else []
+            return content_words(items[place])[:_MAX_FROM_ANSWER] if place < len(items) else []
     return []
 
 
 def _items(text: str) -> list[str]:
-    """Items of the list in a text: numbered, with bullets, or in a row."""
+    """Items of the list in a text: numbered, bulleted, or enumerated in a sentence."""
     numbered = _NUMBERED.findall(text)
     if len(numbered) > 1:
         return numbered
@@ -563,7 +564,7 @@ def _items(text: str) -> list[str]:
 def add_context_terms(
     terms: Mapping[str, Mapping[str, float]], added: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
-    """Return the weighted terms of a question with those of the conversation at less weight."""
+    """Merge the terms of a question with those added from the conversation, which get half the weight."""
     merged = {field: dict(weights) for field, weights in terms.items()}
     for field, weights in added.items():
         known = merged.setdefault(field, {})
@@ -575,13 +576,13 @@ def add_context_terms(
 def resolve_followup(
     query: str, turns: Sequence[HistoryTurn], rewriter: LanguageModel | None, timeout: float
 ) -> CompletedQuestion:
-    """Complete a follow-up question from the conversation; other questions stay as they are.
+    """Complete a follow-up question from the conversation; other questions are returned as they are.
 
     Args:
         query: The question.
         turns: Turns before it, oldest first.
-        rewriter: Language model that rewrites the question, used when its answer passes the checks; None for rules.
-        timeout: Seconds the model may take.
+        rewriter: Language model that rewrites the question; its answer is used if it passes the checks. None for rules.
+        timeout: Seconds for the model call.
     """
     if not is_followup(query):
         return CompletedQuestion(query)
@@ -600,7 +601,7 @@ def _rewrite(
     try:
         answer = ask_llm(model, _PROMPT.format(turns=conversation, query=query), timeout)
     except LLMError as error:
-        logger.warning("the question is completed without the model: %s", error)
+        logger.warning("completing the question by rules instead of the model: %s", error)
         return replace(fallback, warning=str(error))
     lines = [line.strip(_QUOTES) for line in answer.splitlines() if line.strip()]
     question = re.sub(
@@ -610,8 +611,8 @@ def _rewrite(
     words = content_words(question)
     source = " ".join([query, *(turn.text for turn in turns)])
     known = sum(shares_word(source, [word]) for word in words)
-    if not words or len(question) > _LONGEST or known < _KNOWN * len(words):
-        warning = f"the model answered {answer[:80]!r}, which is no question of this conversation"
-        logger.warning("the question is completed without the model: %s", warning)
+    if not words or len(question) > _MAX_REWRITTEN or known < _MIN_KNOWN * len(words):
+        warning = f"the model answered {answer[:80]!r}, which is not a question of this conversation"
+        logger.warning("completing the question by rules instead of the model: %s", warning)
         return replace(fallback, warning=warning)
     return CompletedQuestion(question)

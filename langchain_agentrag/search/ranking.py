@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from langchain_agentrag.search.bm25 import Scorer
 from langchain_agentrag.search.fusion import (
-    SCALED,
+    SPREAD_DEPTH,
     Weights,
     adaptive_weights,
     calibrate_bm25,
@@ -48,11 +48,11 @@ class IndexScores:
 
     Attributes:
         raw: Row → cosine or BM25; a row without a matching term has no BM25.
-        score: Row → score on the common scale.
-        ranking: The index's own list, best first.
-        evidence: Row → what the raw score says by itself, in [0, 1], whatever the fusion rule.
+        score: Row → calibrated score, in [0, 1].
+        ranking: Rows of the index's own ranking, best first.
+        evidence: Row → calibrated score of the adaptive rule, in [0, 1], whatever the fusion rule of the request.
         coverage: Row → share of the query's information that it matches; keyword index only.
-        code_rarity: Row → rarity of the rarest code of the query that it holds; keyword index only.
+        code_rarity: Row → rarity of the rarest code of the query that it contains; keyword index only.
     """
 
     raw: dict[int, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Ranking:
     """The candidates in their final order.
 
     Attributes:
-        weights: Share of each index, (vector, keyword).
+        weights: Weight of each index, (vector, keyword).
         scores: Row → fused score.
         recency_boosts: Row → part of the score that recency added.
         other_speakers: Row → speakers named by the query, for rows of other speakers.
@@ -225,7 +225,7 @@ def score_keywords(
         word_weight: Query weight of one plain word.
         matches: Row → keyword match.
         live: The candidates.
-        limit: Length of the index's list.
+        limit: Length of the ranking.
     """
     raw = {row: match.raw for row, match in matches.items()}
     unit = word_weight * scorer.rarest
@@ -260,11 +260,10 @@ def _index_ranking(raw: Mapping[int, float], live: Mapping[int, ScoringRow], lim
 
 
 def index_weights(vector: IndexScores, keyword: IndexScores) -> Weights:
-    """Return the share of each index, chosen for this query."""
+    """Return the weight of each index, chosen for this query."""
     best = keyword.ranking[0] if keyword.ranking else None
-    near = [vector.evidence[row] for row in vector.ranking]
     return adaptive_weights(
-        near,
+        [vector.evidence[row] for row in vector.ranking],
         None if best is None else (vector.evidence.get(best, 0.0), keyword.coverage[best]),
         max(keyword.code_rarity.values(), default=0.0),
     )
@@ -292,8 +291,7 @@ def confidences(
 ) -> dict[int, float]:
     """Return row → probability that it answers the question; see `fusion.confidence`.
 
-    Passages of other speakers count in full as rivals: that their words fit better is a sign that the question has no
-    answer.
+    Passages of other speakers count in full as rivals: if they match better, the question may have no answer.
 
     Args:
         rows: Rows to compute it for.
@@ -306,15 +304,15 @@ def confidences(
     for row, chunk in live.items():
         best[chunk.document] = max(evidence[row], best.get(chunk.document, 0.0))
     leaders = sorted(best.values(), reverse=True)[:2]
-    crowd = candidates.vector.ranking[:SCALED]
-    lowest = vector[crowd[-1]] if crowd else 0.0
+    nearest = candidates.vector.ranking[:SPREAD_DEPTH]
+    lowest = vector[nearest[-1]] if nearest else 0.0
     confidence_by_row = {}
     for row in rows:
-        near, words = vector.get(row, 0.0), keyword.get(row, 0.0)
+        cosine, terms = vector.get(row, 0.0), keyword.get(row, 0.0)
         rival = leaders[-1] if best[live[row].document] == leaders[0] else leaders[0]
         lead = evidence[row] - rival if len(leaders) > 1 else 0.0
-        apart = (near - lowest) * len(crowd) / SCALED  # to stand out from a handful says less
-        likely = confidence(words, apart, lead) if near or words else 0.0
+        margin = (cosine - lowest) * len(nearest) / SPREAD_DEPTH  # a margin over few passages says less
+        likely = confidence(terms, margin, lead) if cosine or terms else 0.0
         confidence_by_row[row] = likely * _OTHER_SPEAKER_CONFIDENCE if row in other_speakers else likely
     return confidence_by_row
 
@@ -328,17 +326,17 @@ _ROLES = frozenset(
     "用户 助手 助理 系统 工具 模型 机器人 客服 客户 顾客 智能体 人工智能 智能客服 智能助手 管理员 开发者 说话人 发言人 "
     "主持人 嘉宾 旁白 记者 采访者 受访者 医生 患者 病人 老师 学生 对方 未知 匿名".split()
 )
-_SHORTEST = 2  # characters of a name; one letter or character stands in every other question
-_HOMOGRAPHS = ENGLISH_STOP_WORDS | {"may"}  # function words that people are called by: Will, May
+_MIN_NAME_LENGTH = 2  # characters; a single one occurs in every other question
+_HOMOGRAPHS = ENGLISH_STOP_WORDS | {"may"}  # function words that are also names: Will, May
 _SENTENCE_START = re.compile(r"(?:^|[.!?。！？])[^\w]*$")
 
 
 def named_speakers(query: str, speakers: Iterable[str]) -> set[str]:
     """Return the speakers that a query names, by the whole name or one word of it.
 
-    A role ("user", "客服", "Dr.") is no name, nor is a single character or a number. A name written with a capital is
-    none where the query writes the word without, unless it has no capitals at all; one that is a function word as well
-    ("Will") must stand with a capital inside a sentence. Where two names overlap, the longer one is meant.
+    Roles ("user", "客服", "Dr."), single characters and numbers are not names. A capitalized name is not matched by a
+    lower-case word, unless the query has no capitals at all; a name that is also a function word ("Will") must be
+    capitalized inside a sentence. Of overlapping names the longer one is meant.
     """
     text = fold(query)
     mentions = [(start, end, speaker) for speaker in speakers for start, end in _mentions(text, speaker)]
@@ -387,7 +385,7 @@ def _is_name(word: str) -> bool:
     """Whether a name, or one word of it, identifies a speaker: no role, no number, no single letter."""
     parts = [part.strip(".,:") for part in comparable(word).split()]
     return (
-        _SHORTEST <= len(word) <= LONGEST_USER_WORD
+        _MIN_NAME_LENGTH <= len(word) <= LONGEST_USER_WORD
         and any(map(str.isalpha, word))
         and not all(part in _ROLES for part in parts)
     )

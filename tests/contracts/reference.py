@@ -358,7 +358,7 @@ class ReferenceStore:
             counts = {field: Counter(getattr(row.terms, field)) for field in query}
             raw = score(query, counts, row.terms.lengths, stats, freqs)
             if raw > 0:
-                leg.coverage[place] = scorer.coverage(scorer.held(counts))
+                leg.coverage[place] = scorer.coverage(scorer.matched_gain(counts))
                 codes = self._analyzer.codes(text) & set(row.terms.words)
                 leg.named[place] = max((scorer.rarity("words", code) for code in codes), default=0.0)
                 told = keyword_evidence(raw / unit, leg.coverage[place], leg.named[place]) if unit else 0.0

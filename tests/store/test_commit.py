@@ -48,7 +48,10 @@ def test_a_chunk_scores_the_same_from_its_packed_terms_as_from_its_counts(text: 
     lines = dict(zip(FIELDS, pack_terms(terms).split("\n"), strict=True))
     lengths = dict(zip(FIELDS, pack_lengths(terms).split(" "), strict=True))
     counts = {name: Counter(getattr(terms, name)) for name in FIELDS}
-    assert scorer.score_lines(lines, lengths) == (scorer.score(counts, terms.lengths), scorer.held(counts))
+    assert scorer.score_lines(lines, lengths) == (
+        scorer.score(counts, terms.lengths),
+        scorer.matched_gain(counts),
+    )
 
 
 def test_vectors_unpack_to_the_same_bits():
