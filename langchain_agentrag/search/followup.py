@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm
-from langchain_agentrag.text.tokenizer import STOP_WORDS, choose, cut, segmenter, simplify, tagged
+from langchain_agentrag.text.tokenizer import (
+    STOP_WORDS,
+    get_segmenter,
+    pos_tags,
+    resolve_backend,
+    segment,
+    to_simplified,
+)
 
 if TYPE_CHECKING:
     from langchain_agentrag.search.options import SearchRequest
@@ -159,7 +166,9 @@ def words_of(text: str) -> list[str]:
     found: list[str] = []
     for token in _TOKEN.findall(text):
         found += (
-            _joined(cut(segmenter(choose("auto")), token)) if _HAN.match(token) else [token.strip(".'’-/")]
+            _joined(segment(get_segmenter(resolve_backend()), token))
+            if _HAN.match(token)
+            else [token.strip(".'’-/")]
         )
     return [word for word in found if word]
 
@@ -195,10 +204,10 @@ def subject_words(text: str) -> list[str]:
 
 def names_something(text: str) -> bool:
     """Whether a word of the text says what it is about: a noun, a name or a code, or a verb with its object inside."""
-    plain = simplify(text)
+    plain = to_simplified(text)
     if any(not _is_generic(token) for token in content_words(" ".join(_LATIN.findall(plain)))):
         return True
-    return any(_is_named(word, tag) for run in _HAN_RUN.findall(plain) for word, tag in _known(tagged(run)))
+    return any(_is_named(word, tag) for run in _HAN_RUN.findall(plain) for word, tag in _known(pos_tags(run)))
 
 
 def _is_named(word: str, tag: str) -> bool:
@@ -235,7 +244,7 @@ def is_elliptical(text: str) -> bool:
 
 def is_followup(text: str) -> bool:
     """Whether the question cannot be understood without what was said before it."""
-    plain, led = _stripped(_QUOTED.sub("quotation", simplify(text)))  # what is quoted is named
+    plain, led = _stripped(_QUOTED.sub("quotation", to_simplified(text)))  # what is quoted is named
     if not plain:
         return True
     chinese = bool(_HAN.search(plain))
@@ -493,10 +502,10 @@ def complete_question(query: str, turns: Sequence[HistoryTurn]) -> Completed:
     rest = is_elliptical(query)
     take = content_words if rest else subject_words
     numbered = bool(re.search(r"\d", query))
-    for text in map(simplify, asked):
+    for text in map(to_simplified, asked):
         words += [word for word in take(text) if not (numbered and word[:1].isdigit())]
     if not rest:
-        words += _names(simplify(answer))[:_FROM_ANSWER]
+        words += _names(to_simplified(answer))[:_FROM_ANSWER]
     known = {word.casefold() for word in content_words(query)}
     kept = [word for word in dict.fromkeys(words) if word.casefold() not in known]
     added = " ".join(kept[:_MOST_ADDED])

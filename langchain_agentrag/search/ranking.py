@@ -26,7 +26,7 @@ from langchain_agentrag.search.options import SearchRequest
 from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
 from langchain_agentrag.store.queries import ScoringRow, document_speakers, document_times
 from langchain_agentrag.text import FIELDS
-from langchain_agentrag.text.analyzer import LONGEST_USER_WORD, UserWords, comparable
+from langchain_agentrag.text.analyzer import MAX_USER_WORD, UserWords, matching_form
 from langchain_agentrag.text.tokenizer import ENGLISH_STOP_WORDS, fold
 from langchain_agentrag.types import IndexEvidence
 
@@ -85,16 +85,16 @@ def _mentions(text: str, speaker: str) -> Iterator[tuple[int, int]]:
     """Where a folded query names the speaker."""
     name = fold(speaker).strip()
     words = [name, *(part for part in name.split() if name.islower() or not part.islower())]
-    known = {comparable(word): word for word in words if _tells(word)}
+    known = {matching_form(word): word for word in words if _tells(word)}
     if not known:
         return
     cased = not (text.islower() or text.isupper())
     for term, start, end in UserWords(known).find(text):
-        written = known.get(comparable(text[start:end])) or known.get(term, "")
+        written = known.get(matching_form(text[start:end])) or known.get(term, "")
         capital = text[start:end] != text[start:end].lower()
         if cased and not capital and written != written.lower():
             continue
-        if comparable(written) in _HOMOGRAPHS and not (
+        if matching_form(written) in _HOMOGRAPHS and not (
             cased and capital and not _SENTENCE_START.search(text[:start])
         ):
             continue
@@ -103,9 +103,9 @@ def _mentions(text: str, speaker: str) -> Iterator[tuple[int, int]]:
 
 def _tells(word: str) -> bool:
     """Whether a name, or a word of one, tells somebody from everybody else."""
-    parts = [part.strip(".,:") for part in comparable(word).split()]
+    parts = [part.strip(".,:") for part in matching_form(word).split()]
     return (
-        _SHORTEST <= len(word) <= LONGEST_USER_WORD
+        _SHORTEST <= len(word) <= MAX_USER_WORD
         and any(map(str.isalpha, word))
         and not all(part in _ROLES for part in parts)
     )

@@ -252,7 +252,9 @@ class TestContract:
         from langchain_agentrag.text import analyzer
         from langchain_agentrag.text.tokenizer import STOP_WORDS
 
-        assert {word: analyzer._surface(word) for word in STOP_WORDS} == {word: word for word in STOP_WORDS}
+        assert {word: analyzer._stop_word_form(word) for word in STOP_WORDS} == {
+            word: word for word in STOP_WORDS
+        }
 
     def test_unknown_backend_and_bare_string_are_refused(self):
         with pytest.raises(UsageError, match="rjieba"):
