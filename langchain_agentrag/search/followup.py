@@ -19,7 +19,6 @@ from langchain_agentrag.text.tokenizer import (
     STOP_WORDS,
     get_segmenter,
     pos_tags,
-    resolve_backend,
     segment,
     to_simplified,
 )
@@ -165,11 +164,7 @@ def words_of(text: str) -> list[str]:
     """Words of a text in order: those of scripts with spaces as they are, Chinese ones as jieba cuts them."""
     found: list[str] = []
     for token in _TOKEN.findall(text):
-        found += (
-            _joined(segment(get_segmenter(resolve_backend()), token))
-            if _HAN.match(token)
-            else [token.strip(".'’-/")]
-        )
+        found += _joined(segment(get_segmenter(), token)) if _HAN.match(token) else [token.strip(".'’-/")]
     return [word for word in found if word]
 
 

@@ -27,7 +27,6 @@ from langchain_agentrag.text.tokenizer import (
     fold_case,
     get_segmenter,
     is_code,
-    resolve_backend,
     segment,
     to_simplified,
     word_terms,
@@ -274,7 +273,7 @@ class Analyzer:
         self._user_words = UserWords(user_words)
         self._stop_words = _check_stop_words(stop_words)
         self._synonyms = Synonyms(synonyms)
-        self._backend = resolve_backend(backend)
+        self._backend = backend
         self._weights = weights
 
     @cached_property

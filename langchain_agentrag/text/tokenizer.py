@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 # ---- Normalization ----
 
@@ -166,64 +166,40 @@ def bigrams(run: str) -> list[str]:
 # ---- Chinese segmentation ----
 
 SegmenterBackend = Literal["auto", "rjieba", "jieba"]
+"""Chinese segmenter; "auto" takes rjieba where it is installed and jieba elsewhere."""
 
 _MAX_SEGMENTED = 2_000  # characters per call: jieba's memory grows with the run, and no sentence is longer
 
 
-class Segmenter(Protocol):
-    """Chinese word segmenter for runs of simplified Han characters."""
+class Segmenter:
+    """Chinese word segmenter for runs of simplified Han characters.
 
-    name: str
+    Attributes:
+        cut: Splits a run into words; joined they are the run.
+    """
 
-    def cut(self, run: str) -> list[str]:
-        """Return the words in order; joined they are the run."""
+    def __init__(self, cut: Callable[[str], list[str]], is_word: Callable[[str], object]) -> None:
+        self.cut = cut
+        self._is_word = is_word
+        self.subwords = lru_cache(maxsize=65_536)(self._subwords)
 
-    def subwords(self, word: str) -> tuple[str, ...]:
+    def _subwords(self, word: str) -> tuple[str, ...]:
         """Return the shorter dictionary words inside a word of three or more characters (jieba's search mode)."""
+        size = len(word)
+        return tuple(
+            part
+            for length in (2, 3)
+            if length < size
+            for at in range(size - length + 1)
+            if self._is_word(part := word[at : at + length])
+        )
 
 
-class _RJieba:
-    name = "rjieba"
+@cache
+def _load_rjieba() -> Any:  # noqa: ANN401  it has no types
+    import rjieba
 
-    def __init__(self) -> None:
-        import rjieba
-
-        self._jieba: Any = rjieba.Jieba()
-        self.subwords = lru_cache(maxsize=65_536)(self._subwords)
-
-    def cut(self, run: str) -> list[str]:
-        words: list[str] = self._jieba.cut(run)
-        return words
-
-    def tag(self, run: str) -> list[tuple[str, str]]:
-        """Return words with their parts of speech."""
-        pairs: list[tuple[str, str]] = self._jieba.tag(run)
-        return pairs
-
-    def _subwords(self, word: str) -> tuple[str, ...]:
-        return tuple(part for part in _inner_ngrams(word) if self._jieba.has_word(part))
-
-
-class _Jieba:
-    name = "jieba"
-
-    def __init__(self) -> None:
-        jieba = _import_jieba("jieba")
-        level = jieba.default_logger.level
-        jieba.default_logger.setLevel(logging.ERROR)  # it logs to stderr while it loads
-        try:
-            self._jieba: Any = jieba.Tokenizer()
-            self._jieba.initialize()
-        finally:
-            jieba.default_logger.setLevel(level)
-        self.subwords = lru_cache(maxsize=65_536)(self._subwords)
-
-    def cut(self, run: str) -> list[str]:
-        words: list[str] = self._jieba.lcut(run)
-        return words
-
-    def _subwords(self, word: str) -> tuple[str, ...]:
-        return tuple(part for part in _inner_ngrams(word) if self._jieba.FREQ.get(part))
+    return rjieba.Jieba()
 
 
 def _import_jieba(module: str) -> Any:  # noqa: ANN401  it has no types
@@ -232,30 +208,37 @@ def _import_jieba(module: str) -> Any:  # noqa: ANN401  it has no types
         return importlib.import_module(module)
 
 
-def _inner_ngrams(word: str) -> list[str]:
-    size = len(word)
-    return [word[at : at + length] for length in (2, 3) if length < size for at in range(size - length + 1)]
+def _load_jieba() -> Any:  # noqa: ANN401  it has no types
+    jieba = _import_jieba("jieba")
+    level = jieba.default_logger.level
+    jieba.default_logger.setLevel(logging.ERROR)  # it logs to stderr while it loads
+    try:
+        tokenizer = jieba.Tokenizer()  # a tokenizer of its own: the host program's jieba is not changed
+        tokenizer.initialize()
+    finally:
+        jieba.default_logger.setLevel(level)
+    return tokenizer
+
+
+def _is_rjieba(backend: SegmenterBackend) -> bool:
+    return backend == "rjieba" or (backend == "auto" and importlib.util.find_spec("rjieba") is not None)
+
+
+@cache
+def _load_segmenter(*, rjieba: bool) -> Segmenter:
+    if rjieba:
+        return Segmenter(_load_rjieba().cut, _load_rjieba().has_word)
+    jieba = _load_jieba()
+    return Segmenter(jieba.lcut, jieba.FREQ.get)
 
 
 _segmenter_lock = threading.Lock()
 
 
-@cache
-def _load_segmenter(name: str) -> Segmenter:
-    return _RJieba() if name == "rjieba" else _Jieba()
-
-
-def resolve_backend(backend: SegmenterBackend = "auto") -> str:
-    """Return the segmenter that a backend stands for on this machine, without loading it."""
-    if backend != "auto":
-        return backend
-    return "rjieba" if importlib.util.find_spec("rjieba") else "jieba"
-
-
-def get_segmenter(name: str) -> Segmenter:
-    """Return the process-wide segmenter of that name, loaded on first use."""
+def get_segmenter(backend: SegmenterBackend = "auto") -> Segmenter:
+    """Return the process-wide segmenter of a backend, loaded on first use."""
     with _segmenter_lock:
-        return _load_segmenter(name)
+        return _load_segmenter(rjieba=_is_rjieba(backend))
 
 
 # rjieba and jieba disagree on characters outside the range that their dictionary covers.
@@ -287,14 +270,10 @@ def pos_tags(run: str) -> list[tuple[str, str]]:
 
 @cache
 def _load_tagger() -> Callable[[str], list[tuple[str, str]]]:
-    segmenter = get_segmenter(resolve_backend())
-    if isinstance(segmenter, _RJieba):
-        return segmenter.tag
-    jieba, posseg = _import_jieba("jieba"), _import_jieba("jieba.posseg")
-    jieba.default_logger.setLevel(logging.ERROR)  # it logs to stderr while it loads
-    tagger = posseg.POSTokenizer(
-        jieba.Tokenizer()
-    )  # a tokenizer of its own: the host program's jieba is not changed
+    if _is_rjieba("auto"):
+        tag: Callable[[str], list[tuple[str, str]]] = _load_rjieba().tag
+        return tag
+    tagger = _import_jieba("jieba.posseg").POSTokenizer(_load_jieba())
     return lambda run: [(pair.word, pair.flag) for pair in tagger.lcut(run)]
 
 
