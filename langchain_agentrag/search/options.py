@@ -14,7 +14,7 @@ import numpy as np
 
 from langchain_agentrag import filters
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.filters import Filter, conjoin, time_filter
+from langchain_agentrag.filters import Filter, conjoin, time_range_filter
 from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.followup import HistoryTurn, read_history
@@ -56,7 +56,7 @@ class SearchOptions(TypedDict, total=False):
         reranker: Second opinion on the best `fetch_k`; see `rerank.Reranker`.
         rerank_timeout: Seconds the reranker may take; what it has not judged by then stays in the fused order.
         vector: The query's embedding where the caller has it; the model is not asked then.
-        after: Only documents whose time (see `moments`) is this or later: a datetime, a date, ISO text, or how long
+        after: Only documents whose time (see `times`) is this or later: a datetime, a date, ISO text, or how long
             ago ("36h", "7d"). Without a zone it is UTC. A document without a time is in no such range.
         before: Only documents whose time is earlier than this.
         recency: Half-life of a bonus for recent documents, a timedelta or seconds; it reorders near-equals, see
@@ -230,7 +230,10 @@ def check_request(
         scope=Scope(check_agent_id(agent_id)),
         k=wanted,
         mode=cast("SearchMode", mode),
-        condition=conjoin(filters.parse(given.get("filter")), check_window(given, now)),
+        condition=conjoin(
+            filters.parse(given.get("filter")),
+            time_range_filter(given.get("after"), given.get("before"), now),
+        ),
         weights=_weights(given.get("weights"), fusion),
         fusion=fusion,
         pool=max(pool, wanted),
@@ -255,19 +258,6 @@ def check_request(
         now=now,
         quarantined=given.get("quarantined", False) is True,
     )
-
-
-def check_window(given: Mapping[str, Any] | SearchOptions, now: datetime) -> Filter | None:
-    """What `after` and `before` ask for, as a filter; None without either.
-
-    Raises:
-        InvalidQueryError: one of them is no time.
-    """
-    bounds = [
-        None if (bound := given.get(name)) is None else check_time(name, bound, now)
-        for name in ("after", "before")
-    ]
-    return time_filter(*bounds)
 
 
 def _weights(given: object, fusion: FusionName) -> tuple[float, float] | None:
