@@ -1,4 +1,4 @@
-"""Text to terms: one analyzer for Chinese, English, identifiers and what lies between them."""
+"""Text analysis: one analyzer for Chinese, English, identifiers and mixed text."""
 
 from langchain_agentrag.text.analyzer import FIELD_WEIGHTS, FIELDS, Analyzer, Terms, Weights
 
