@@ -96,10 +96,6 @@ class Condition:
             result = False
         return result is not negated
 
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether metadata matches."""
-        return self.test(*lookup(metadata, self.key))
-
     @cached_property
     def choices(self) -> tuple[frozenset[str], frozenset[int], tuple[Any, ...]]:
         """Operand of $in as texts, integers and the rest: one lookup even for ten thousand ids."""
@@ -114,10 +110,6 @@ class And:
 
     parts: tuple[Filter, ...]
 
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether metadata matches."""
-        return all(part.matches(metadata) for part in self.parts)
-
 
 @dataclass(frozen=True)
 class Or:
@@ -125,20 +117,12 @@ class Or:
 
     parts: tuple[Filter, ...]
 
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether metadata matches."""
-        return any(part.matches(metadata) for part in self.parts)
-
 
 @dataclass(frozen=True)
 class Not:
     """The part does not match."""
 
     part: Filter
-
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether metadata matches."""
-        return not self.part.matches(metadata)
 
 
 Filter: TypeAlias = Condition | And | Or | Not
@@ -163,10 +147,16 @@ def parse(where: Mapping[str, Any] | Filter | None, /) -> Filter | None:
 
 def match(where: Mapping[str, Any] | Filter | None, /, metadata: Mapping[str, Any]) -> bool:
     """Return whether metadata matches a filter. Raises only for a filter that `parse` refuses."""
-    if where is None:
-        return True
-    tree = where if isinstance(where, _NODES) else parse(where)
-    return tree is None or tree.matches(metadata)
+    match where if isinstance(where, _NODES) else parse(where):
+        case Condition() as condition:
+            return condition.test(*lookup(metadata, condition.key))
+        case And(parts):
+            return all(match(part, metadata) for part in parts)
+        case Or(parts):
+            return any(match(part, metadata) for part in parts)
+        case Not(part):
+            return not match(part, metadata)
+    return True
 
 
 def lookup(metadata: Mapping[str, Any], key: str) -> tuple[Any, bool]:

@@ -212,22 +212,10 @@ class _Encoder:
             tagged["fold"] = 1
         return tagged
 
-    def day(self, value: date, path: tuple[Any, ...]) -> Value:
-        return _tagged("date", date.isoformat(value))
-
     def duration(self, value: timedelta, path: tuple[Any, ...]) -> Value:
         if value != value:  # noqa: PLR0124  pandas.NaT again
             raise self.error(path, value, "is not a duration", "Use None")
         return _tagged("timedelta", [value.days, value.seconds, value.microseconds])
-
-    def decimal(self, value: Decimal, path: tuple[Any, ...]) -> Value:
-        return _tagged("decimal", str(value))
-
-    def binary(self, value: bytes | bytearray | memoryview, path: tuple[Any, ...]) -> Value:
-        return _tagged("bytes", _base64(bytes(value)))
-
-    def uuid(self, value: UUID, path: tuple[Any, ...]) -> Value:
-        return _tagged("uuid", str(value))
 
     def sequence(self, value: Sequence[Any], path: tuple[Any, ...]) -> Value:
         self.enter(value, path)
@@ -261,7 +249,7 @@ class _Encoder:
 
 _Handler = Callable[[_Encoder, Any, tuple[Any, ...]], Any]
 
-# datetime before date, and Sequence last: order matters for subclasses.
+# Order matters for subclasses: datetime before date.
 _BY_BASE: tuple[tuple[Any, _Handler], ...] = (
     (str, _Encoder.text),
     (int, _Encoder.integer),
@@ -271,11 +259,11 @@ _BY_BASE: tuple[tuple[Any, _Handler], ...] = (
     ((set, frozenset), _Encoder.collection),
     (datetime, _Encoder.date_or_time),
     (time, _Encoder.date_or_time),
-    (date, _Encoder.day),
+    (date, lambda _, value, path: _tagged("date", date.isoformat(value))),
     (timedelta, _Encoder.duration),
-    (Decimal, _Encoder.decimal),
-    ((bytes, bytearray, memoryview), _Encoder.binary),
-    (UUID, _Encoder.uuid),
+    (Decimal, lambda _, value, path: _tagged("decimal", str(value))),
+    ((bytes, bytearray, memoryview), lambda _, value, path: _tagged("bytes", _base64(bytes(value)))),
+    (UUID, lambda _, value, path: _tagged("uuid", str(value))),
 )
 _EXACT: dict[type, _Handler] = {
     kind: handler

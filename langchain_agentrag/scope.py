@@ -24,16 +24,17 @@ def check_agent_id(agent_id: object) -> str | None:
     if agent_id is None:
         return None
     if not isinstance(agent_id, str):
-        msg = f"agent_id must be a string or None, got {type(agent_id).__name__}: pass the id as text."
-        raise ScopeError(msg)
+        raise ScopeError(
+            f"agent_id must be a string or None, got {type(agent_id).__name__}: pass the id as text."
+        )
     if not agent_id:
-        msg = "agent_id must not be empty: pass None for shared documents, or the agent's own id."
-        raise ScopeError(msg)
+        raise ScopeError("agent_id must not be empty: pass None for shared documents, or the agent's own id.")
     try:
         agent_id.encode("utf-8")
     except UnicodeEncodeError as error:
-        msg = f"agent_id {agent_id!r} contains a lone surrogate: pass text that can be encoded in UTF-8."
-        raise ScopeError(msg) from error
+        raise ScopeError(
+            f"agent_id {agent_id!r} contains a lone surrogate: pass text that can be encoded in UTF-8."
+        ) from error
     return agent_id
 
 

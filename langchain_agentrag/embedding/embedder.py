@@ -111,13 +111,14 @@ class Embedder:
     as the model gives them, not scaled to length 1.
 
     Attributes:
+        backend: The model.
         name: For people and messages.
         fingerprint: Name, options and prefixes: two embedders with equal ones give the same vectors.
         prefixes: What is put in front of queries and passages.
     """
 
     def __init__(self, backend: Backend, prefixes: Prefixes | None = None) -> None:
-        self._backend = backend
+        self.backend = backend
         self._lock = threading.Lock()
         self._dimension: int | None = None
         self.name = backend.name
@@ -128,11 +129,6 @@ class Embedder:
 
     def __repr__(self) -> str:
         return f"Embedder({self.fingerprint})"
-
-    @property
-    def backend(self) -> Backend:
-        """The model."""
-        return self._backend
 
     @property
     def dimension(self) -> int:
@@ -150,7 +146,7 @@ class Embedder:
         """
         clean = _clean_texts(texts)
         nonblank = [index for index, text in enumerate(clean) if text.strip()]
-        size = max(1, self._backend.batch_size)
+        size = max(1, self.backend.batch_size)
         batches = [self._embed_batch(clean, nonblank[at : at + size]) for at in range(0, len(nonblank), size)]
         if len(nonblank) == len(clean) and batches:
             return np.concatenate(batches)
@@ -170,7 +166,7 @@ class Embedder:
         if query is None:
             return np.zeros(self.dimension, dtype=np.float32)
         with self._embedding_errors("a query"):
-            result = self._backend.query(query, self.prefixes.query)
+            result = self.backend.query(query, self.prefixes.query)
         return self._check_query_vector(result)
 
     async def aembed_query(self, text: str) -> NDArray[np.float32]:
@@ -179,7 +175,7 @@ class Embedder:
         if query is None and self._dimension is not None:
             return np.zeros(self._dimension, dtype=np.float32)
         with self._embedding_errors("a query"):
-            result = await self._backend.aquery(_PROBE if query is None else query, self.prefixes.query)
+            result = await self.backend.aquery(_PROBE if query is None else query, self.prefixes.query)
         vector = self._check_query_vector(result)
         return np.zeros_like(vector) if query is None else vector
 
@@ -187,11 +183,11 @@ class Embedder:
         """Return how many texts, with prefix, are longer than the model reads; 0 when that is unknown."""
         nonblank = [text for text in _clean_texts(texts) if text.strip()]
         with self._embedding_errors("a count of tokens"):
-            return self._backend.count_truncated(nonblank, self.prefixes.passage)
+            return self.backend.count_truncated(nonblank, self.prefixes.passage)
 
     def _embed_batch(self, texts: list[str], indices: list[int]) -> NDArray[np.float32]:
         with self._embedding_errors(f"texts {indices[0]} to {indices[-1]}"):
-            result = self._backend.documents([texts[index] for index in indices], self.prefixes.passage)
+            result = self.backend.documents([texts[index] for index in indices], self.prefixes.passage)
         return self._check_vectors(result, [f"text {index}" for index in indices])
 
     def _check_query_vector(self, result: object) -> NDArray[np.float32]:

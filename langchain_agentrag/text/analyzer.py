@@ -127,6 +127,7 @@ class Synonyms:
 
     Attributes:
         groups: The groups in folded form, sorted.
+        alternatives: Word -> its synonyms.
 
     Raises:
         UsageError: a group has fewer than two different words, or a word could never be found.
@@ -137,27 +138,16 @@ class Synonyms:
             raise UsageError(f"synonyms must be groups of words, got {groups!r}: pass a list of lists.")
         self.groups = tuple(sorted({_check_synonyms(group) for group in groups}))
         self._dictionary = UserWords(word for group in self.groups for word in group)
-        self._alternatives: dict[str, tuple[str, ...]] = {}
+        self.alternatives: dict[str, tuple[str, ...]] = {}
         for group in self.groups:
             for word in group:
-                others = (*self._alternatives.get(word, ()), *(other for other in group if other != word))
-                self._alternatives[word] = tuple(dict.fromkeys(others))
-
-    def __bool__(self) -> bool:
-        return bool(self.groups)
-
-    def words(self) -> tuple[str, ...]:
-        """Return every word that has a synonym."""
-        return tuple(self._alternatives)
-
-    def alternatives(self, word: str) -> tuple[str, ...]:
-        """Return the synonyms of one of `words`."""
-        return self._alternatives[word]
+                others = (*self.alternatives.get(word, ()), *(other for other in group if other != word))
+                self.alternatives[word] = tuple(dict.fromkeys(others))
 
     def find(self, folded: str) -> set[str]:
-        """Return those of `words` that occur in a folded text."""
+        """Return the words with synonyms that occur in a folded text."""
         terms = {term for term, _, _ in self._dictionary.find(folded)}
-        return {word for word in self._alternatives if word.replace(" ", "_") in terms}
+        return {word for word in self.alternatives if word.replace(" ", "_") in terms}
 
 
 def _check_synonyms(words: Iterable[str]) -> tuple[str, ...]:
@@ -214,12 +204,6 @@ class Weights:
 
 
 _DEFAULT_WEIGHTS = Weights()
-FIELD_WEIGHTS: Mapping[str, float] = {
-    "words": _DEFAULT_WEIGHTS.words,
-    "grams": _DEFAULT_WEIGHTS.grams,
-    "context": _DEFAULT_WEIGHTS.context,
-}
-"""Weight of a Chinese word, of a pair, and factor of the context; already part of the weights of a query."""
 
 QueryTerms = Mapping[str, Mapping[str, float]]
 """Field -> term -> weight (> 0)."""
@@ -377,14 +361,14 @@ class Analyzer:
         expanded, text = {field: dict(terms) for field, terms in query.items()}, matching_form(fold(text))
         numbers = number_variants(text)
         variants = dict.fromkeys(numbers)
-        if self._synonyms:
+        if self._synonyms.groups:
             matched = self._synonyms.find(text) | {
                 word
-                for word in self._synonyms.words()
+                for word in self._synonyms.alternatives
                 if _contains_word(query, self._query_terms(word, frozenset()))
             }
             variants |= dict.fromkeys(
-                sorted({other for word in matched for other in self._synonyms.alternatives(word)})
+                sorted({other for word in matched for other in self._synonyms.alternatives[word]})
             )
         for variant in variants:
             for field, terms in self._query_terms(variant, frozenset()).items():

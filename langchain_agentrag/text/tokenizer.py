@@ -449,9 +449,7 @@ _CHINESE = """
 """
 
 ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
-"""Snowball's English list."""
+"""Stop words of English: Snowball's list."""
 
-CHINESE_STOP_WORDS = frozenset(_CHINESE.split())
-"""Function and question words of modern Chinese."""
-
-STOP_WORDS = ENGLISH_STOP_WORDS | CHINESE_STOP_WORDS
+STOP_WORDS = ENGLISH_STOP_WORDS | frozenset(_CHINESE.split())
+"""Stop words of English, and function and question words of modern Chinese."""
