@@ -1,25 +1,25 @@
-"""The errors of the package.
+"""Exceptions of the package, and the translation of native libraries' exceptions.
 
 ::
 
     AgentRagError
-    ├── UsageError (also ValueError)      the caller asked for something that cannot be
+    ├── UsageError (also ValueError)      invalid arguments of the caller
     │   ├── InvalidDocumentError          a document, its id, text or metadata
     │   ├── InvalidQueryError             k, weights, mode, options of a search
     │   ├── FilterError                   a filter that cannot be parsed
-    │   ├── TaskEventError                an event that does not fit the state of a task
-    │   └── ScopeError                    an agent id that is invalid or reaches too far
+    │   ├── TaskEventError                an event that is invalid in the state of a task
+    │   └── ScopeError                    an invalid agent id, or access beyond the agent
     ├── EnvironmentFailure                something around the package is missing or failing
     │   ├── MissingExtraError (also ImportError)   an optional dependency is not installed
-    │   ├── EmbeddingError                the embedding model failed or answered nonsense
+    │   ├── EmbeddingError                the embedding model failed or returned invalid vectors
     │   ├── ConnectorError                a source cannot be reached or listed
     │   └── UnreadableSourceError         one item of a source cannot be read
     └── StoreError                        the folder on disk
-        ├── NotAStoreError                the folder holds something else
-        ├── StoreMismatchError            another model, analyzer or format than it was built with
+        ├── NotAStoreError                the folder is not a store
+        ├── StoreMismatchError            built with another model, analyzer or format
         ├── StoreLockedError (also TimeoutError)   another process is writing
         ├── StoreClosedError              used after close(), or in a forked child
-        └── RetrievalError                no leg of a search could answer
+        └── RetrievalError                no index of a search could answer
 
 Every message says what was attempted, the value, the rule and the remedy.
 """
@@ -31,11 +31,11 @@ from contextlib import contextmanager
 
 
 class AgentRagError(Exception):
-    """Root of every error the package raises on purpose."""
+    """Base class of all exceptions that the package raises."""
 
 
 class UsageError(AgentRagError, ValueError):
-    """The caller asked for something that cannot be; nothing was written."""
+    """Invalid arguments of the caller; nothing was written."""
 
 
 class InvalidDocumentError(UsageError):
@@ -43,7 +43,7 @@ class InvalidDocumentError(UsageError):
 
 
 class InvalidQueryError(UsageError):
-    """A search was asked for with impossible options."""
+    """Invalid options of a search."""
 
 
 class FilterError(UsageError):
@@ -51,7 +51,7 @@ class FilterError(UsageError):
 
 
 class TaskEventError(UsageError):
-    """An event does not fit the state of a task; nothing changed.
+    """An event is invalid in the state of a task; nothing changed.
 
     Attributes:
         reason: "other task", "stale", "early", "ended", "impossible" or "other step".
@@ -63,10 +63,10 @@ class TaskEventError(UsageError):
 
 
 class ScopeError(UsageError):
-    """An agent id is invalid, or an operation would reach beyond its agent."""
+    """An agent id is invalid, or an operation would access data beyond its agent."""
 
 
-class EnvironmentFailure(AgentRagError):  # noqa: N818  (a branch of the tree, never raised itself)
+class EnvironmentFailure(AgentRagError):  # noqa: N818  (a base class, never raised itself)
     """Something around the package is missing or failing."""
 
 
@@ -75,7 +75,7 @@ class MissingExtraError(EnvironmentFailure, ImportError):
 
     Attributes:
         feature: What was attempted, as a noun ("PDF files").
-        extra: The extra of this distribution that brings it ("files").
+        extra: The extra of this distribution that installs it ("files").
     """
 
     def __init__(self, feature: str, extra: str) -> None:
@@ -91,7 +91,7 @@ class EmbeddingError(EnvironmentFailure):
 
 
 class ConnectorError(EnvironmentFailure):
-    """A source cannot be reached or listed at all; nothing was deleted on its account."""
+    """A source cannot be reached or listed at all; none of its documents were deleted."""
 
 
 class UnreadableSourceError(EnvironmentFailure):
@@ -99,11 +99,11 @@ class UnreadableSourceError(EnvironmentFailure):
 
 
 class StoreError(AgentRagError):
-    """Something is wrong with the folder on disk."""
+    """The store's folder cannot be used, or an operation on it failed."""
 
 
 class NotAStoreError(StoreError):
-    """The folder exists but holds something else than a store."""
+    """The folder exists but is not a store."""
 
 
 class StoreMismatchError(StoreError):
@@ -111,7 +111,7 @@ class StoreMismatchError(StoreError):
 
 
 class StoreLockedError(StoreError, TimeoutError):
-    """Another process kept the write lock for longer than the time-out."""
+    """Another process held the write lock for longer than the timeout."""
 
 
 class StoreClosedError(StoreError):
@@ -119,26 +119,26 @@ class StoreClosedError(StoreError):
 
 
 class RetrievalError(StoreError):
-    """No leg of a search could answer; the causes are named in the message."""
+    """No index of a search could answer; the message contains the causes."""
 
 
 @contextmanager
-def native_errors(what: str, action: str) -> Iterator[None]:
-    """Whatever a native library raises, as a `StoreError` with its cause.
+def native_errors(component: str, action: str) -> Iterator[None]:
+    """Raise everything that a native library raises as a `StoreError` with its cause.
 
     Args:
-        what: Whose index it is, "Chroma" or "The keyword index".
+        component: "Chroma" or "The keyword index".
         action: What was attempted, a verb phrase.
 
     Raises:
-        StoreError: anything was raised, be it by the native part.
+        StoreError: anything was raised, also by native code.
     """
     try:
         yield
     except (StoreError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a Rust panic arrives as PanicException, which is no Exception
+    except BaseException as error:  # a Rust panic is a PanicException, which is not an Exception
         raise StoreError(
-            f"{what} could not {action}: {type(error).__name__}: {error}. "
+            f"{component} could not {action}: {type(error).__name__}: {error}. "
             "The catalog still holds everything; run repair() to rebuild the index."
         ) from error

@@ -1,23 +1,23 @@
-"""The filter language of every face: parse it, match it. `match` is the definition; compiled forms agree.
+"""Metadata filters: parse and match. `match` is the definition; compiled forms give the same results.
 
-| filter                          | holds when                                                               |
+| filter                          | matches when                                                             |
 |---------------------------------|--------------------------------------------------------------------------|
 | `{}`, `None`                    | always                                                                   |
-| `{"a": 1, "b": 2}`              | both hold                                                                |
+| `{"a": 1, "b": 2}`              | both match                                                               |
 | `{"a": 1}`, `{"a": {"$eq": 1}}` | the value is 1; a list or dict is compared as a whole                    |
-| `{"a": None}`                   | the value is None or there is none (`$exists` tells them apart)          |
+| `{"a": None}`                   | the value is None or missing (`$exists` distinguishes them)              |
 | `$ne`, `$nin`                   | exactly not `$eq`, not `$in`: also where the key is missing              |
 | `$gt $gte $lt $lte`             | the value is of a comparable kind and on that side; several mean between |
-| `$in: [..]`                     | equal to one of them; the empty list finds nothing                       |
+| `$in: [..]`                     | equal to one of them; the empty list matches nothing                     |
 | `$contains: x`                  | a list has an item equal to x, or a text contains the text x             |
 | `$icontains: x`                 | a text contains the text x, upper and lower case alike                   |
-| `$exists: true`                 | the key is there, whatever its value                                     |
-| `$and: [..]`                    | all hold; the empty list always holds                                    |
-| `$or: [..]`                     | one holds; the empty list never does                                     |
-| `$not: {..}`                    | does not hold; also inside a key: `{"n": {"$not": {"$gt": 3}}}`          |
+| `$exists: true`                 | the key is present, with any value                                       |
+| `$and: [..]`                    | all match; the empty list always does                                    |
+| `$or: [..]`                     | one matches; the empty list never does                                   |
+| `$not: {..}`                    | does not match; also inside a key: `{"n": {"$not": {"$gt": 3}}}`         |
 
-Keys may be paths into nested dicts, `"geo.lat"`; a key that has the dot in its name wins. Which values are
-equal or ordered is told in `comparison.py`. Anything else in a filter is a `FilterError`.
+Keys may be paths into nested dicts, `"geo.lat"`; a key with the dot in its name takes precedence. Equality and order
+of values are those of `metadata.py`. Anything else in a filter is a `FilterError`.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from langchain_agentrag.errors import FilterError, InvalidDocumentError
 from langchain_agentrag.metadata import (
+    compare,
     equal,
     fingerprint,
-    is_instant,
+    has_order,
+    is_date_text,
     normalise,
-    order,
-    plain,
     short_repr,
-    sortable,
+    stored_value,
 )
+from langchain_agentrag.times import check_time
 
 MAX_DEPTH = 100
 """Deepest nesting of $and, $or and $not."""
 
 MAX_CONDITIONS = 20_000
-"""Most nodes of one filter; a small dict that holds itself twice per level would otherwise have 2**100."""
+"""Most nodes of one filter; a small dict that contains itself twice per level would have 2**100."""
 
 TIME, EXPIRES = "$time", "$expires"
-"""Keys under which a document's time and expiry are tested (see `moments`); `parse` lets no such key through."""
+"""Keys of conditions on a document's time and expiry (see `times`); `parse` refuses such keys."""
 
 _NEGATIONS = {"$ne": "$eq", "$nin": "$in"}
 _ORDERINGS = frozenset({"$gt", "$gte", "$lt", "$lte"})
@@ -56,13 +57,13 @@ _ORDERINGS = frozenset({"$gt", "$gte", "$lt", "$lte"})
 
 @dataclass(frozen=True)
 class Condition:
-    """A leaf: one operator on one key.
+    """Leaf of a filter: one operator on one key.
 
     Attributes:
         key: Metadata key or dotted path.
         op: Operator, such as "$gte".
-        operand: What the value is compared with, normalised as stored metadata is.
-        token: Identity of the operand: it tells 1, 1.0 and True apart, so that filters can be cache keys.
+        operand: Value to compare with, normalised like stored metadata.
+        token: Identity of the operand: it differs for 1, 1.0 and True, so that filters can be cache keys.
     """
 
     key: str
@@ -72,72 +73,56 @@ class Condition:
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str):
-            raise _error(self.key, "is no metadata key", "Keys are strings")
+            raise _error(self.key, "is not a metadata key", "Keys must be strings")
         if self.op not in OPERATORS:
-            raise _unknown(self.op)
-        operand = _operand(self.op, self.operand)
+            raise _unknown_operator(self.op)
+        operand = _check_operand(self.op, self.operand)
         object.__setattr__(self, "operand", operand)
         object.__setattr__(self, "token", fingerprint({"v": operand}))
 
     def test(self, value: object, present: bool) -> bool:  # noqa: FBT001  the pair that `lookup` returns
-        """Whether the condition holds for a value; never raises.
+        """Return whether a value matches; never raises.
 
         Args:
-            value: The metadata value; ignored when absent.
-            present: Whether the key is there.
+            value: The metadata value; ignored when the key is missing.
+            present: Whether the key is present.
         """
         if self.op == "$exists":
             return bool(present) is self.operand
         negated = self.op in _NEGATIONS
         try:
-            found = _TESTS[_NEGATIONS.get(self.op, self.op)](self, plain(value) if present else None)
+            result = _TESTS[_NEGATIONS.get(self.op, self.op)](self, stored_value(value) if present else None)
         except Exception:  # noqa: BLE001  foreign objects may raise anything when compared; they equal nothing
-            found = False
-        return found is not negated
-
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether the condition holds for a document's metadata."""
-        return self.test(*lookup(metadata, self.key))
+            result = False
+        return result is not negated
 
     @cached_property
     def choices(self) -> tuple[frozenset[str], frozenset[int], tuple[Any, ...]]:
-        """Operand of $in as texts, integers and the rest: a list of ten thousand ids costs one look."""
+        """Operand of $in as texts, integers and the rest: one lookup even for ten thousand ids."""
         texts = frozenset(item for item in self.operand if type(item) is str)
-        whole = frozenset(item for item in self.operand if type(item) is int)
-        return texts, whole, tuple(item for item in self.operand if type(item) not in {str, int})
+        integers = frozenset(item for item in self.operand if type(item) is int)
+        return texts, integers, tuple(item for item in self.operand if type(item) not in {str, int})
 
 
 @dataclass(frozen=True)
 class And:
-    """All parts hold; no parts: always."""
+    """All parts match; without parts: always."""
 
     parts: tuple[Filter, ...]
-
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether it holds for a document's metadata."""
-        return all(part.matches(metadata) for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Or:
-    """At least one part holds; no parts: never."""
+    """At least one part matches; without parts: never."""
 
     parts: tuple[Filter, ...]
-
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether it holds for a document's metadata."""
-        return any(part.matches(metadata) for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Not:
-    """The part does not hold."""
+    """The part does not match."""
 
     part: Filter
-
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether it holds for a document's metadata."""
-        return not self.part.matches(metadata)
 
 
 Filter: TypeAlias = Condition | And | Or | Not
@@ -145,15 +130,15 @@ _NODES = (Condition, And, Or, Not)
 
 
 def parse(where: Mapping[str, Any] | Filter | None, /) -> Filter | None:
-    """A filter as a tree, or None when it lets everything through.
+    """Parse a filter to a tree, or None when it matches everything.
 
     Raises:
-        FilterError: an unknown operator, an operand of the wrong type, no mapping, or nesting too deep.
+        FilterError: an unknown operator, an operand of the wrong type, not a mapping, or nesting too deep.
     """
     if where is None:
         return None
     if isinstance(where, _NODES):
-        for _ in _walk(where):  # a tree built by hand must keep the same limits
+        for _ in _walk(where):  # a tree built by hand has the same limits
             pass
         return where
     tree = _Parser().mapping(where, 0)
@@ -161,15 +146,21 @@ def parse(where: Mapping[str, Any] | Filter | None, /) -> Filter | None:
 
 
 def match(where: Mapping[str, Any] | Filter | None, /, metadata: Mapping[str, Any]) -> bool:
-    """Whether metadata passes a filter. Raises only for a filter that `parse` refuses."""
-    if where is None:
-        return True
-    tree = where if isinstance(where, _NODES) else parse(where)
-    return tree is None or tree.matches(metadata)
+    """Return whether metadata matches a filter. Raises only for a filter that `parse` refuses."""
+    match where if isinstance(where, _NODES) else parse(where):
+        case Condition() as condition:
+            return condition.test(*lookup(metadata, condition.key))
+        case And(parts):
+            return all(match(part, metadata) for part in parts)
+        case Or(parts):
+            return any(match(part, metadata) for part in parts)
+        case Not(part):
+            return not match(part, metadata)
+    return True
 
 
 def lookup(metadata: Mapping[str, Any], key: str) -> tuple[Any, bool]:
-    """Value at a key or dotted path, and whether it is there.
+    """Return the value at a key or dotted path, and whether it is present.
 
     At each level the rest of the path is first tried as one key.
     """
@@ -185,72 +176,84 @@ def lookup(metadata: Mapping[str, Any], key: str) -> tuple[Any, bool]:
     return None, False
 
 
-def keys(where: Filter | None) -> set[str]:
-    """Metadata keys a filter asks for."""
+def filter_keys(where: Filter | None) -> set[str]:
+    """Return the metadata keys that a filter tests."""
     return set() if where is None else {node.key for node in _walk(where) if isinstance(node, Condition)}
 
 
-def needed_texts(where: Filter) -> frozenset[str] | None:
-    """Texts of which a document must hold at least one, as a value of its metadata or as its id, to be kept.
+def required_texts(where: Filter) -> frozenset[str] | None:
+    """Return texts of which a matching document has at least one, as a metadata value or as its id.
 
-    None where nothing of the kind can be said, such as of a negation, a comparison, or text that may name a date.
+    None where the filter has no such texts: a negation, a comparison, or text that may be a date.
     """
     match where:
         case Condition(key, "$eq" | "$in" as operator, operand) if key != "agent_id":
-            asked = [operand] if operator == "$eq" else operand
-            return (
-                frozenset(asked)
-                if all(type(text) is str and not is_instant(text) for text in asked)
-                else None
-            )
+            values = [operand] if operator == "$eq" else operand
+            only_texts = all(type(value) is str and not is_date_text(value) for value in values)
+            return frozenset(values) if only_texts else None
         case And(parts):
-            return next((texts for part in parts if (texts := needed_texts(part)) is not None), None)
+            return next((texts for part in parts if (texts := required_texts(part)) is not None), None)
         case Or(parts):
-            found = [needed_texts(part) for part in parts]
-            return None if None in found else frozenset(text for texts in found for text in texts or ())
+            alternatives = [required_texts(part) for part in parts]
+            if None in alternatives:
+                return None
+            return frozenset(text for texts in alternatives for text in texts or ())
     return None
 
 
 def conjoin(first: Filter | None, second: Filter | None) -> Filter | None:
-    """Filter that holds when both do; flat, so joining again and again does not nest."""
+    """Return the filter that matches when both do; flat, so repeated calls do not nest."""
     if first is None or second is None:
         return second if first is None else first
     parts = [part for one in (first, second) for part in (one.parts if isinstance(one, And) else (one,))]
     return And(tuple(parts))
 
 
-def time_filter(after: datetime | None, before: datetime | None) -> Filter | None:
-    """Filter that holds for documents with a time, from `after` on and before `before`; None without a bound."""
-    parts = [
-        Condition(TIME, operator, bound)
-        for operator, bound in (("$gte", after), ("$lt", before))
+def time_range_filter(after: object, before: object, now: datetime | None = None) -> Filter | None:
+    """Return the filter for documents with a time in [after, before); None without a bound.
+
+    Args:
+        after: A datetime, a date, ISO text, or how long ago ("36h", "7d"); without a zone it is UTC.
+        before: The same.
+        now: What "36h" is counted back from; the present by default.
+
+    Raises:
+        InvalidQueryError: a bound is not a time.
+    """
+    now = now or datetime.now(UTC)
+    bounds = (("after", "$gte", after), ("before", "$lt", before))
+    parts: list[Filter] = [
+        Condition(TIME, operator, check_time(name, bound, now))
+        for name, operator, bound in bounds
         if bound is not None
     ]
-    return _join([*parts]) if parts else None
+    return _join(parts) if parts else None
 
 
 def _walk(root: Filter) -> Iterator[Filter]:
-    """Every node of a tree, without recursion."""
+    """Yield every node of a tree, without recursion."""
     stack: list[tuple[Filter, int]] = [(root, 0)]
     count = 0
     while stack:
         node, depth = stack.pop()
         if not isinstance(node, _NODES):
-            raise _error(node, "is no part of a filter tree", "Build it from Condition, And, Or and Not")
+            raise _error(node, "is not a filter node", "Build the tree from Condition, And, Or and Not")
         count += 1
-        _limit(depth, count)
+        _check_limits(depth, count)
         yield node
-        inner = (node.part,) if isinstance(node, Not) else getattr(node, "parts", ())
-        stack += [(part, depth + 1) for part in inner]
+        children = (node.part,) if isinstance(node, Not) else getattr(node, "parts", ())
+        stack += [(part, depth + 1) for part in children]
 
 
-def _limit(depth: int, count: int) -> None:
+def _check_limits(depth: int, count: int) -> None:
     if depth > MAX_DEPTH:
-        msg = f"The filter is nested deeper than {MAX_DEPTH} levels of $and, $or and $not: flatten it."
-        raise FilterError(msg)
+        raise FilterError(
+            f"The filter is nested deeper than {MAX_DEPTH} levels of $and, $or and $not: flatten it."
+        )
     if count > MAX_CONDITIONS:
-        msg = f"The filter has more than {MAX_CONDITIONS} conditions: use $in with a list of values."
-        raise FilterError(msg)
+        raise FilterError(
+            f"The filter has more than {MAX_CONDITIONS} conditions: use $in with a list of values."
+        )
 
 
 class _Parser:
@@ -259,25 +262,27 @@ class _Parser:
 
     def mapping(self, where: object, depth: int) -> Filter:
         self.count += 1
-        _limit(depth, self.count)
+        _check_limits(depth, self.count)
         if isinstance(where, _NODES):
             return parse(where) or where
         if not isinstance(where, Mapping):
-            raise _error(where, "is no filter", 'Write a dict such as {"type": "manual"}')
+            raise _error(where, "is not a filter", 'Write a dict such as {"type": "manual"}')
         return _join([self.entry(key, value, depth) for key, value in where.items()])
 
     def entry(self, key: object, value: object, depth: int) -> Filter:
         if not isinstance(key, str):
-            raise _error(key, "is no metadata key", "Keys are strings")
+            raise _error(key, "is not a metadata key", "Keys must be strings")
         if key in {"$and", "$or"}:
             if not isinstance(value, list | tuple):
-                raise _error({key: value}, f"gives {key} no list", f'Write {{"{key}": [{{...}}, {{...}}]}}')
+                raise _error(
+                    {key: value}, f"needs a list for {key}", f'Write {{"{key}": [{{...}}, {{...}}]}}'
+                )
             parts = tuple(self.mapping(part, depth + 1) for part in value)
             return And(parts) if key == "$and" else Or(parts)
         if key == "$not":
             return Not(self.mapping(value, depth + 1))
         if key.startswith("$"):
-            raise _unknown(key)
+            raise _unknown_operator(key)
         return (
             self.conditions(key, value, depth) if isinstance(value, Mapping) else self.leaf(key, "$eq", value)
         )
@@ -289,19 +294,19 @@ class _Parser:
         parts: list[Filter] = []
         for op, operand in value.items():
             if op == "$not":
-                _limit(depth + 1, self.count)
+                _check_limits(depth + 1, self.count)
                 if not isinstance(operand, Mapping):
-                    raise _error({key: value}, "gives $not no operators", 'Write {"$not": {"$gt": 3}}')
+                    raise _error({key: value}, "needs operators for $not", 'Write {"$not": {"$gt": 3}}')
                 parts.append(Not(self.conditions(key, operand, depth + 1)))
             elif isinstance(op, str) and op in OPERATORS:
                 parts.append(self.leaf(key, op, operand))
             else:
-                raise _unknown(op)
+                raise _unknown_operator(op)
         return _join(parts)
 
     def leaf(self, key: str, op: str, operand: object) -> Condition:
         self.count += 1
-        _limit(0, self.count)
+        _check_limits(0, self.count)
         return Condition(key, op, operand)
 
 
@@ -309,21 +314,20 @@ def _join(parts: list[Filter]) -> Filter:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _operand(op: str, operand: object) -> Any:  # noqa: ANN401  a metadata value
-    """Operand of an operator, normalised; refused when the operator cannot use it."""
+def _check_operand(op: str, operand: object) -> Any:  # noqa: ANN401  a metadata value
+    """Return an operand, normalised; raise FilterError when the operator cannot use it."""
     if op in {"$in", "$nin"} and not isinstance(operand, list | tuple | set | frozenset):
-        raise _error({op: operand}, f"gives {op} no list", f'Write {{"{op}": ["a", "b"]}}')
+        raise _error({op: operand}, f"needs a list for {op}", f'Write {{"{op}": ["a", "b"]}}')
     try:
         value = normalise({"v": operand})["v"]
     except InvalidDocumentError as error:
-        msg = f"The filter cannot compare with {short_repr(operand)}: {error}"
-        raise FilterError(msg) from error
+        raise FilterError(f"The filter cannot compare with {short_repr(operand)}: {error}") from error
     if op == "$icontains" and not isinstance(value, str):
-        raise _error({op: operand}, "gives $icontains no text", 'Write {"$icontains": "pump"}')
+        raise _error({op: operand}, "needs text for $icontains", 'Write {"$icontains": "pump"}')
     if op == "$exists" and type(value) is not bool:
-        raise _error({op: operand}, "gives $exists no boolean", 'Write {"$exists": true} or false')
-    if op in _ORDERINGS and not sortable(value):
-        rule = f"gives {op} a {type(operand).__name__}, which has no order"
+        raise _error({op: operand}, "needs a boolean for $exists", 'Write {"$exists": true} or false')
+    if op in _ORDERINGS and not has_order(value):
+        rule = f"uses {op} with a {type(operand).__name__}, which has no order"
         raise _error({op: operand}, rule, "Compare with a number, a text, a date, a time or a duration")
     return value
 
@@ -332,23 +336,21 @@ def _error(value: object, rule: str, remedy: str) -> FilterError:
     return FilterError(f"Filter part {short_repr(value)} {rule}. {remedy}.")
 
 
-def _unknown(op: object) -> FilterError:
+def _unknown_operator(op: object) -> FilterError:
     known = [*OPERATORS, "$and", "$or", "$not"]
     close = difflib.get_close_matches(f"${op}".replace("$$", "$").lower(), known, 1)
     hint = f"Did you mean {close[0]!r}? " if close else ""
-    nested = (
-        ""
-        if isinstance(op, str) and op.startswith("$")
-        else (' For a nested value write the path, {"geo.lat": 1}; for a whole dict {"geo": {"$eq": {...}}}.')
-    )
+    nested = ' For a nested value write the path, {"geo.lat": 1}; for a whole dict {"geo": {"$eq": {...}}}.'
+    if isinstance(op, str) and op.startswith("$"):
+        nested = ""
     return FilterError(f"Unknown filter operator {short_repr(op)}. {hint}Known: {' '.join(known)}.{nested}")
 
 
 def _is_in(condition: Condition, value: object) -> bool:
-    texts, whole, rest = condition.choices
+    texts, integers, rest = condition.choices
     if type(value) is str:
         return value in texts
-    if type(value) is int and value in whole:
+    if type(value) is int and value in integers:
         return True
     return any(equal(value, item) for item in (rest if type(value) is int else condition.operand))
 
@@ -361,7 +363,7 @@ def _contains(condition: Condition, value: object) -> bool:
 
 
 def _ordering(accepted: frozenset[int]) -> Callable[[Condition, object], bool]:
-    return lambda condition, value: order(value, condition.operand) in accepted
+    return lambda condition, value: compare(value, condition.operand) in accepted
 
 
 _TESTS: dict[str, Callable[[Condition, object], bool]] = {
@@ -380,4 +382,4 @@ OPERATORS = (
     *("$eq", "$ne", "$gt", "$gte", "$lt", "$lte"),
     *("$in", "$nin", "$contains", "$icontains", "$exists"),
 )
-"""Operators a key may have."""
+"""Operators of a condition."""

@@ -1,7 +1,7 @@
-"""Who may see what: the only place where visibility is decided.
+"""Agent ids and visibility: the only module that decides which documents a caller may see.
 
 An agent id is any non-empty Unicode string, compared exactly, code point by code point: no case folding, no
-normalisation, no prefix, no wildcard. `None` stands for *shared*: documents without an owner, and callers without
+normalisation, no prefix, no wildcard. `None` means *shared*: documents without an owner, and callers without
 an identity. A caller without an identity sees shared documents only, never everything.
 """
 
@@ -16,30 +16,31 @@ SHARED: None = None
 
 
 def check_agent_id(agent_id: object) -> str | None:
-    """The agent id unchanged, or None for shared.
+    """Return a valid agent id unchanged; None is shared.
 
     Raises:
-        ScopeError: it is not a string, is empty, or cannot be encoded in UTF-8.
+        ScopeError: the id is not a string, is empty, or cannot be encoded in UTF-8.
     """
     if agent_id is None:
         return None
     if not isinstance(agent_id, str):
-        msg = f"agent_id must be a string or None, got {type(agent_id).__name__}: pass the id as text."
-        raise ScopeError(msg)
+        raise ScopeError(
+            f"agent_id must be a string or None, got {type(agent_id).__name__}: pass the id as text."
+        )
     if not agent_id:
-        msg = "agent_id must not be empty: pass None for shared documents, or the agent's own id."
-        raise ScopeError(msg)
+        raise ScopeError("agent_id must not be empty: pass None for shared documents, or the agent's own id.")
     try:
         agent_id.encode("utf-8")
     except UnicodeEncodeError as error:
-        msg = f"agent_id {agent_id!r} holds a lone surrogate: pass text that can be encoded in UTF-8."
-        raise ScopeError(msg) from error
+        raise ScopeError(
+            f"agent_id {agent_id!r} contains a lone surrogate: pass text that can be encoded in UTF-8."
+        ) from error
     return agent_id
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one caller may see: shared documents plus at most one agent's own.
+    """Documents one caller may see: the shared ones and those of at most one agent.
 
     Attributes:
         agent_id: The caller, or None for a caller without identity (shared only).
@@ -52,25 +53,25 @@ class Scope:
 
     @property
     def owners(self) -> tuple[str | None, ...]:
-        """Owners of the partitions this scope may read, shared first."""
+        """Owners of the partitions that this scope may read, shared first."""
         return (SHARED,) if self.agent_id is None else (SHARED, self.agent_id)
 
     def admits(self, owner: str | None) -> bool:
-        """Whether a document of this owner may be shown to the caller."""
+        """Return whether the caller may see documents of this owner."""
         return owner is None or owner == self.agent_id
 
 
 def resolve_owner(bound: str | None, claimed: object) -> str | None:
-    """Owner of a document whose metadata claims one, given the agent the call is bound to.
+    """Return the owner of a document from its metadata and the agent of the call.
 
-    A claim can make a document private where the call named nobody; it can never move it to another agent.
+    The metadata can make a document private when the call has no agent; it can never assign it to another agent.
 
     Args:
         bound: Agent of the call, or None.
-        claimed: Value of the document's own `agent_id`, or None when it has none.
+        claimed: `agent_id` in the document's metadata, or None.
 
     Raises:
-        ScopeError: both name an agent and they differ, or the claim is not a valid id.
+        ScopeError: both are agents and differ, or the metadata has no valid id.
     """
     owner = check_agent_id(claimed)
     if bound is None or owner is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,13 @@ from langchain_core.embeddings import Embeddings
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 from langchain_agentrag.embedding import HashingEmbeddings
 from langchain_agentrag.types import SourceDocument
+
+
+def stable_id(value: object) -> str:
+    """Test id that is the same in every process: a repr without memory addresses and with sets in order."""
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(repr, value)))}}}"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 class RecordingEmbeddings(Embeddings):

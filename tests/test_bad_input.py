@@ -35,7 +35,7 @@ from langchain_agentrag.errors import (
     StoreMismatchError,
     UsageError,
 )
-from tests.fakes import FailingEmbeddings, LyingEmbeddings, RecordingEmbeddings
+from tests.fakes import FailingEmbeddings, LyingEmbeddings, RecordingEmbeddings, stable_id
 
 MODES = ("hybrid", "vector", "keyword")
 
@@ -228,7 +228,7 @@ def test_a_document_that_becomes_blank_is_removed(store: DualIndexer):
         Document(page_content="text", id="id", metadata={"f": print}),
         "lone \udfff",
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_a_document_that_cannot_be_stored_is_named_by_its_place(tmp_path: Path, bad):
     model = RecordingEmbeddings()
@@ -268,7 +268,7 @@ METADATA = [
 ]
 
 
-@pytest.mark.parametrize("metadata", METADATA, ids=repr)
+@pytest.mark.parametrize("metadata", METADATA, ids=stable_id)
 @pytest.mark.parametrize("chroma", ["always", "auto"])
 def test_metadata_comes_back_as_it_was_given_also_after_reopening(tmp_path: Path, metadata, chroma):
     with DualIndexer(tmp_path / "s", "hash", chroma=chroma) as indexer:

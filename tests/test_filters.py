@@ -19,12 +19,13 @@ from langchain_agentrag.filters import (
     Not,
     Or,
     conjoin,
-    keys,
+    filter_keys,
     lookup,
     match,
-    needed_texts,
     parse,
+    required_texts,
 )
+from tests.fakes import stable_id
 
 NAN = float("nan")
 ABSENT = object()
@@ -69,7 +70,7 @@ def test_empty_filters_let_everything_through():
             {"a": 2, "b": "xy"},
         ),
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_shape_means_what_it_says(where, matching, other):
     assert match(where, matching)
@@ -207,7 +208,7 @@ def test_empty_lists_are_neutral_elements():
         ("$ne", 1, object(), True),
     ],
     ids=lambda value: (
-        "absent" if value is ABSENT else repr(value)[:30] if not isinstance(value, int) else None
+        "absent" if value is ABSENT else stable_id(value)[:30] if not isinstance(value, int) else None
     ),
 )
 def test_operator(op, operand, value, expected):
@@ -286,7 +287,7 @@ def test_match_never_raises_whatever_the_metadata():
         ([], ["[]"]),
         ("", ["''"]),
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_what_is_no_filter_is_refused_naming_the_part(where, words):
     with pytest.raises(FilterError) as caught:
@@ -400,8 +401,12 @@ def test_lookup_prefers_a_literal_key_at_every_level():
 
 
 def test_keys_are_all_keys_asked_for():
-    assert keys(None) == set()
-    assert keys(parse({"a": 1, "$or": [{"b.c": 2}, {"$not": {"d": {"$exists": True}}}]})) == {"a", "b.c", "d"}
+    assert filter_keys(None) == set()
+    assert filter_keys(parse({"a": 1, "$or": [{"b.c": 2}, {"$not": {"d": {"$exists": True}}}]})) == {
+        "a",
+        "b.c",
+        "d",
+    }
 
 
 def test_conjoin_means_both_and_stays_flat():
@@ -463,4 +468,4 @@ def test_icontains_wants_a_text(operand: object):
     ],
 )
 def test_texts_that_a_document_cannot_do_without(where, texts):
-    assert needed_texts(parse(where)) == texts
+    assert required_texts(parse(where)) == texts

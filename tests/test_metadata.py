@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from langchain_agentrag.errors import InvalidDocumentError, StoreError
 from langchain_agentrag.metadata import MAX_DEPTH, decode, encode, fingerprint, normalise
+from tests.fakes import stable_id
 
 
 class Colour(Enum):
@@ -170,7 +171,7 @@ def test_zone_whose_rules_changed_keeps_the_instant():
         (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (MappingProxyType({"a": (1,)}), {"a": [1]}),
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_conversion_is_as_documented(given_value, kept):
     back = normalise({"k": given_value})["k"]
@@ -209,7 +210,7 @@ def test_encoding_leaves_the_argument_alone():
         ([("a", 1)], ["mapping", "list"]),
         (None, ["mapping", "NoneType"]),
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_what_cannot_be_kept_is_refused_by_place_and_type(metadata, words):
     with pytest.raises(InvalidDocumentError) as caught:

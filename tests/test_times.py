@@ -154,7 +154,7 @@ def test_an_expiry_that_is_no_time_is_refused() -> None:
 )
 def test_how_long_ago(text: str, ago: float) -> None:
     assert check_time("after", text, MAY_DAY) == MAY_DAY - dt.timedelta(hours=ago)
-    with pytest.raises(InvalidQueryError, match=r"after=.*is no time"):
+    with pytest.raises(InvalidQueryError, match=r"after=.*is not a time"):
         check_time("after", text)
 
 

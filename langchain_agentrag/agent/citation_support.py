@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 from langchain_agentrag.text.sentences import all_line_ends, clause_ends, sentence_ends
-from langchain_agentrag.text.tokenizer import STOP_WORDS, simplify
+from langchain_agentrag.text.tokenizer import STOP_WORDS, to_simplified
 
 _DIGITS = {
     char: value
@@ -362,7 +362,7 @@ def folded(text: str) -> str:
         char for char in plain if unicodedata.category(char) not in {"Cf", "Cc"} or char.isspace()
     )
     plain = plain.replace("‘", "'").replace("’", "'").replace("“", '"').replace("”", '"')
-    return _HAN_RUN.sub(lambda found: simplify(found[0]), " ".join(plain.split()))
+    return _HAN_RUN.sub(lambda found: to_simplified(found[0]), " ".join(plain.split()))
 
 
 def quotations(text: str) -> list[str]:

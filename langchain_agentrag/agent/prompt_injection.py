@@ -15,7 +15,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, Literal, Self
 
-from langchain_agentrag.text.tokenizer import simplify
+from langchain_agentrag.text.tokenizer import to_simplified
 
 MOST_CHARACTERS = 20_000
 """Of a longer text only the beginning and the end are looked at, half of this each."""
@@ -311,7 +311,7 @@ def _folded(text: str) -> str:
     # a sentence goes on behind a line break that stands in the middle of it
     text = re.sub(r"(?<=[a-z,])\n(?=[a-z])", " ", text)
     text = re.sub(r"(?<=[\u4e00-\u9fff，、])\n(?=[\u4e00-\u9fff])", "", text)
-    return _HAN.sub(lambda found: simplify(found[0]), text)
+    return _HAN.sub(lambda found: to_simplified(found[0]), text)
 
 
 Trust = Literal["low", "normal", "high"]

@@ -45,7 +45,7 @@ def _anchor(text: str, highlights: Sequence[tuple[int, int]], size: int) -> int:
 
 def _whole(text: str, position: int) -> int:
     """The position, moved back where it would split what is one character to a reader."""
-    while 0 < position < len(text) and sentences.splits_cluster(text, position):
+    while 0 < position < len(text) and sentences.splits_grapheme(text, position):
         position -= 1
     return position
 

@@ -1,4 +1,4 @@
-"""Embedding models behind one face: prefixes, batches, checks, truncation, fingerprint.
+"""Embedding models behind one interface: prefixes, batches, checks, truncation, fingerprint.
 
 ::
 
@@ -6,9 +6,8 @@
     vectors = embedder.embed_documents(["第一段", "second"])   # float32, one row per text
     vector = embedder.embed_query("怎么退款")
 
-Modules: `embedder` checks what goes in and comes out, `backends` wraps one kind of model each, `resolve`
-picks the backend, `prefixes` knows the model families, `hashing` needs no model at all, `background` measures
-unrelated text.
+Modules: `embedder` (`Embedder`, prefixes, background similarity), `backends` (one adapter per kind of model),
+`hashing` (embeddings without a model).
 """
 
 from langchain_agentrag.embedding.backends import EmbedderSpec, resolve_embedder

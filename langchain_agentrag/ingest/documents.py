@@ -15,10 +15,9 @@ from langchain_agentrag import filters
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, StoreMismatchError, UsageError
-from langchain_agentrag.filters import Condition, Filter, conjoin
+from langchain_agentrag.filters import Condition, Filter, conjoin, time_range_filter
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.scope import resolve_owner
-from langchain_agentrag.search.options import check_window
 from langchain_agentrag.store.partition_cache import filter_view
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.queries import documents_of, is_storable
@@ -141,7 +140,7 @@ def matching_ids(store: Store, owner: str | None, condition: filters.Filter) -> 
     return [
         document.doc_id
         for document, metadata in documents_of(
-            store.catalog.connection(), owner, store.now(), filters.needed_texts(condition)
+            store.catalog.connection(), owner, store.now(), filters.required_texts(condition)
         )
         if filters.match(condition, filter_view(owner, document.doc_id, metadata, "{}"))
     ]
@@ -254,9 +253,7 @@ def build_filter(
         InvalidQueryError: a bound of the range is no time.
     """
     of_session = None if session is None else Condition("session", "$eq", session)
-    return conjoin(
-        conjoin(filters.parse(where), of_session), check_window({"after": after, "before": before}, now)
-    )
+    return conjoin(conjoin(filters.parse(where), of_session), time_range_filter(after, before, now))
 
 
 def delete_matching(
@@ -280,7 +277,7 @@ def refuse_unbounded_delete(doc_ids: object, condition: Filter | None) -> None:
     Raises:
         UsageError: it would delete everything, as {} or {"$and": []} would.
     """
-    if doc_ids is None and not filters.keys(condition):
+    if doc_ids is None and not filters.filter_keys(condition):
         raise UsageError(
             "delete() needs doc_ids, a session, a time, or a filter that keeps something out: an empty one would "
             "delete everything. To remove all of an agent's documents use forget_agent(agent_id)."

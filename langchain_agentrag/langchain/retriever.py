@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,13 +13,13 @@ from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from langchain_agentrag.errors import RetrievalError, ScopeError
-from langchain_agentrag.filters import parse
+from langchain_agentrag.filters import parse, time_range_filter
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.identity import WhenMissing, caller, calling, check_identity
 from langchain_agentrag.langchain.search_types import PER_CALL, SearchType, engine_options
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.search.fusion import FusionName, check_weights
-from langchain_agentrag.search.options import MAX_NEIGHBOURS, SearchOptions, check_count, check_window
+from langchain_agentrag.search.options import MAX_NEIGHBOURS, SearchOptions, check_count
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 from langchain_agentrag.times import check_duration
 from langchain_agentrag.types import Hit, Hits, IndexEvidence
@@ -177,7 +176,7 @@ class HybridRetriever(BaseRetriever):
     def _check(self) -> HybridRetriever:
         check_identity(self.agent_id, self.agent_id_key)
         self._bound = parse(self.filter)
-        check_window({"after": self.after, "before": self.before}, datetime.now(UTC))
+        time_range_filter(self.after, self.before)
         if self.recency is not None:
             check_duration("recency", self.recency)
         return self

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from langchain_agentrag.errors import InvalidQueryError
-from langchain_agentrag.filters import Filter, conjoin, parse
-from langchain_agentrag.search.options import SearchOptions, check_option_names, check_window
+from langchain_agentrag.filters import Filter, conjoin, parse, time_range_filter
+from langchain_agentrag.search.options import SearchOptions, check_option_names
 from langchain_agentrag.types import SearchMode
 
 SearchType = Literal["hybrid", "vector", "keyword", "mmr", "similarity", "bm25"]
@@ -112,5 +111,7 @@ def narrowed(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, 
     """
     given = {name: value for name, value in call.items() if value is not None or name not in _BOUNDS}
     replaced = {name: defaults[name] for name in _BOUNDS if name in given and defaults.get(name) is not None}
-    kept = conjoin(parse(defaults.get("filter")), check_window(replaced, datetime.now(UTC)))
+    kept = conjoin(
+        parse(defaults.get("filter")), time_range_filter(replaced.get("after"), replaced.get("before"))
+    )
     return {**defaults, **given, "filter": conjoin(kept, parse(call.get("filter")))}

@@ -16,7 +16,7 @@ from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language, complaint, read_arguments, search_arguments
 from langchain_agentrag.agent.tool_replies import Replies, hit_record, passage_record
 from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
-from langchain_agentrag.filters import keys, match, parse
+from langchain_agentrag.filters import filter_keys, match, parse
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.identity import WhenMissing, caller, check_identity
 from langchain_agentrag.langchain.search_types import SearchType, engine_options
@@ -186,7 +186,7 @@ class SearchTool(_StoreTool):
 
     def _options(self, asked: Mapping[str, Any]) -> SearchOptions:
         where = asked.get("filter")
-        if "agent_id" in keys(parse(where)):  # it can only narrow; who tries is worth knowing
+        if "agent_id" in filter_keys(parse(where)):  # it can only narrow; who tries is worth knowing
             logger.warning("a model's filter for %s names an agent: %s", self.name, short_repr(where))
         defaults = {"search_type": self.search_type, **self.options}
         return engine_options(self._bound, defaults, asked)

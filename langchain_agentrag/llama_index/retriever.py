@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 from typing import Any, Self, cast
 
 import numpy as np
@@ -13,12 +12,12 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
 from langchain_agentrag.errors import EmbeddingError, ScopeError
-from langchain_agentrag.filters import conjoin
+from langchain_agentrag.filters import conjoin, time_range_filter
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.nodes import BOOKKEEPING, from_hit
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.options import SearchOptions, check_option_names, check_request, check_window
+from langchain_agentrag.search.options import SearchOptions, check_option_names, check_request
 from langchain_agentrag.types import Hit, Hits
 
 OPTIONS = tuple(name for name in SearchOptions.__annotations__ if name not in {"filter", "vector"})
@@ -113,8 +112,7 @@ class HybridRetriever(BaseRetriever):
 
         A datetime, a date, ISO text, or how long ago ("36h", "7d"). What it is bound to beforehand goes on holding.
         """
-        window = check_window({"after": after, "before": before}, datetime.now(UTC))
-        return self._clone(filters=conjoin(self._bound, window))
+        return self._clone(filters=conjoin(self._bound, time_range_filter(after, before)))
 
     def with_options(self, similarity_top_k: int | None = None, **options: Any) -> Self:
         """The same retriever with another number of nodes, or other options of the engine."""

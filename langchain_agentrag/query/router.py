@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.filters import conjoin, parse, time_filter
+from langchain_agentrag.filters import conjoin, parse, time_range_filter
 from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.query.route_model import followed
 from langchain_agentrag.query.rules import DIALOGUE, KNOWN_TYPES, TOOL_CALL, Known, Route, route_by_rules
@@ -230,7 +230,8 @@ def _enough(found: Hits, route: Route) -> bool:
 
 def _options(route: Route, options: Mapping[str, Any], history: Sequence[Any] | None) -> dict[str, Any]:
     narrowed = conjoin(
-        conjoin(parse(options.get("filter")), parse(route.filter)), time_filter(route.after, route.before)
+        conjoin(parse(options.get("filter")), parse(route.filter)),
+        time_range_filter(route.after, route.before),
     )
     found: dict[str, Any] = {"mode": route.mode}
     if route.weights is not None and route.mode == "hybrid" and "fusion" not in options:

@@ -10,7 +10,7 @@ from errno import errorcode
 from typing import Any, Literal, get_args
 
 from langchain_agentrag.query.time_expressions import TimeRange, time_range
-from langchain_agentrag.text.tokenizer import simplify
+from langchain_agentrag.text.tokenizer import to_simplified
 
 RouteType = Literal["hybrid", "vector", "keyword", "memory", "tool_history"]
 """How a question is searched for: by both legs or one of them, or in what an agent said, or in what it did."""
@@ -236,7 +236,7 @@ def route_by_rules(question: str, query: str, known: Known, now: datetime) -> Ro
         now: The present, with the zone whose days are meant.
     """
     reasons: list[str] = []
-    plain = simplify(question)  # of the same length; the rules know simplified characters
+    plain = to_simplified(question)  # of the same length; the rules know simplified characters
     search_type, types = _kind_of(plain, known, reasons)
     named_types, sources = _named(plain, known, reasons)
     types = (

@@ -15,7 +15,13 @@ from itertools import pairwise
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm
-from langchain_agentrag.text.tokenizer import STOP_WORDS, choose, cut, segmenter, simplify, tagged
+from langchain_agentrag.text.tokenizer import (
+    STOP_WORDS,
+    get_segmenter,
+    pos_tags,
+    segment,
+    to_simplified,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -155,9 +161,7 @@ def words_of(text: str) -> list[str]:
     """Split a text into words, in order: at spaces, and Chinese with jieba."""
     found: list[str] = []
     for token in _TOKEN.findall(text):
-        found += (
-            _joined(cut(segmenter(choose("auto")), token)) if _HAN.match(token) else [token.strip(".'’-/")]
-        )
+        found += _joined(segment(get_segmenter(), token)) if _HAN.match(token) else [token.strip(".'’-/")]
     return [word for word in found if word]
 
 
@@ -192,10 +196,10 @@ def subject_words(text: str) -> list[str]:
 
 def names_something(text: str) -> bool:
     """Whether a text names a topic: a noun, a name, a code, or a verb-object compound."""
-    plain = simplify(text)
+    plain = to_simplified(text)
     if any(not _is_generic(token) for token in content_words(" ".join(_LATIN.findall(plain)))):
         return True
-    return any(_is_named(word, tag) for run in _HAN_RUN.findall(plain) for word, tag in _known(tagged(run)))
+    return any(_is_named(word, tag) for run in _HAN_RUN.findall(plain) for word, tag in _known(pos_tags(run)))
 
 
 def _is_named(word: str, tag: str) -> bool:
@@ -232,7 +236,7 @@ def is_elliptical(text: str) -> bool:
 
 def is_followup(text: str) -> bool:
     """Whether a question cannot be understood without the conversation before it."""
-    plain, led = _stripped(_QUOTED.sub("quotation", simplify(text)))  # a quotation names its topic
+    plain, led = _stripped(_QUOTED.sub("quotation", to_simplified(text)))  # a quotation names its topic
     if not plain:
         return True
     chinese = bool(_HAN.search(plain))
@@ -490,10 +494,10 @@ def complete_question(query: str, turns: Sequence[HistoryTurn]) -> CompletedQues
     rest = is_elliptical(query)
     take = content_words if rest else subject_words
     numbered = bool(re.search(r"\d", query))
-    for text in map(simplify, asked):
+    for text in map(to_simplified, asked):
         words += [word for word in take(text) if not (numbered and word[:1].isdigit())]
     if not rest:
-        words += _names(simplify(answer))[:_MAX_FROM_ANSWER]
+        words += _names(to_simplified(answer))[:_MAX_FROM_ANSWER]
     known = {word.casefold() for word in content_words(query)}
     kept = [word for word in dict.fromkeys(words) if word.casefold() not in known]
     added = " ".join(kept[:_MAX_ADDED])

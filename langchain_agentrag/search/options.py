@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 import numpy as np
 
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.filters import Filter, conjoin, parse, time_filter
+from langchain_agentrag.filters import Filter, conjoin, parse, time_range_filter
 from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.followup import HistoryTurn, read_history
@@ -336,7 +336,7 @@ def check_request(
         checked["weights"] = DEFAULT_WEIGHTS
     condition = checked.pop("filter", None)
     if checked.keys() & {"after", "before"}:
-        condition = conjoin(condition, check_window(values, now))
+        condition = conjoin(condition, time_range_filter(values.get("after"), values.get("before"), now))
     words = "; ".join(f"{name} {values[name]}" for name in ("filter", "after", "before") if name in values)
     for name in ("after", "before"):
         checked.pop(name, None)
@@ -350,19 +350,6 @@ def check_request(
         now=now,
         **checked,
     )
-
-
-def check_window(options: Mapping[str, Any] | SearchOptions, now: datetime) -> Filter | None:
-    """Return the filter for `after` and `before`; None without either.
-
-    Raises:
-        InvalidQueryError: one of them is no time.
-    """
-    bounds = [
-        None if (bound := options.get(name)) is None else check_time(name, bound, now)
-        for name in ("after", "before")
-    ]
-    return time_filter(*bounds)
 
 
 def check_option_names(options: Mapping[str, Any] | SearchOptions, known: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ from langchain_agentrag.search.options import PreparedQuery
 from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
 from langchain_agentrag.store.queries import ScoringRow, document_speakers, document_times
 from langchain_agentrag.text import FIELDS
-from langchain_agentrag.text.analyzer import LONGEST_USER_WORD, UserWords, comparable
+from langchain_agentrag.text.analyzer import MAX_USER_WORD, UserWords, matching_form
 from langchain_agentrag.text.tokenizer import ENGLISH_STOP_WORDS, fold
 from langchain_agentrag.types import IndexEvidence
 
@@ -365,16 +365,16 @@ def _mentions(text: str, speaker: str) -> Iterator[tuple[int, int]]:
     """Spans of a folded query that name the speaker."""
     name = fold(speaker).strip()
     words = [name, *(part for part in name.split() if name.islower() or not part.islower())]
-    known = {comparable(word): word for word in words if _is_name(word)}
+    known = {matching_form(word): word for word in words if _is_name(word)}
     if not known:
         return
     cased = not (text.islower() or text.isupper())
     for term, start, end in UserWords(known).find(text):
-        written = known.get(comparable(text[start:end])) or known.get(term, "")
+        written = known.get(matching_form(text[start:end])) or known.get(term, "")
         capital = text[start:end] != text[start:end].lower()
         if cased and not capital and written != written.lower():
             continue
-        if comparable(written) in _HOMOGRAPHS and not (
+        if matching_form(written) in _HOMOGRAPHS and not (
             cased and capital and not _SENTENCE_START.search(text[:start])
         ):
             continue
@@ -383,9 +383,9 @@ def _mentions(text: str, speaker: str) -> Iterator[tuple[int, int]]:
 
 def _is_name(word: str) -> bool:
     """Whether a name, or one word of it, identifies a speaker: no role, no number, no single letter."""
-    parts = [part.strip(".,:") for part in comparable(word).split()]
+    parts = [part.strip(".,:") for part in matching_form(word).split()]
     return (
-        _MIN_NAME_LENGTH <= len(word) <= LONGEST_USER_WORD
+        _MIN_NAME_LENGTH <= len(word) <= MAX_USER_WORD
         and any(map(str.isalpha, word))
         and not all(part in _ROLES for part in parts)
     )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.filters import EXPIRES, TIME, And, Condition, Filter, Not, Or, keys, lookup
+from langchain_agentrag.filters import EXPIRES, TIME, And, Condition, Filter, Not, Or, filter_keys, lookup
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, batched
 from langchain_agentrag.store.protocols import Rows, Vectors
 from langchain_agentrag.times import EPOCH, EXPIRY_KEY, document_time, parse_time, to_microseconds
@@ -280,7 +280,7 @@ class PartitionCache:
         raise AssertionError(condition)
 
     def _load_columns(self, condition: Filter) -> None:
-        for key in keys(condition) - self._columns.keys():
+        for key in filter_keys(condition) - self._columns.keys():
             column = TimeColumn() if key in {TIME, EXPIRES} else Column()
             with self._catalog.snapshot() as connection:
                 self._advance(connection)

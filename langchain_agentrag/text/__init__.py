@@ -1,5 +1,5 @@
-"""Text to terms: one analyzer for Chinese, English, identifiers and what lies between them."""
+"""Text analysis: one analyzer for Chinese, English, identifiers and mixed text."""
 
-from langchain_agentrag.text.analyzer import FIELD_WEIGHTS, FIELDS, Analyzer, Terms, Weights
+from langchain_agentrag.text.analyzer import FIELDS, Analyzer, Terms, Weights
 
-__all__ = ["FIELDS", "FIELD_WEIGHTS", "Analyzer", "Terms", "Weights"]
+__all__ = ["FIELDS", "Analyzer", "Terms", "Weights"]

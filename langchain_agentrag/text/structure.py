@@ -1,19 +1,16 @@
-"""Where a text may be cut, found by one pass over its lines: headings, blocks, tables, fences, definitions.
+"""Document structure in one pass over the lines: headings, blocks, tables, code fences, definitions.
 
-Nothing here measures or cuts; `chunking.py` does, with the places listed here.
+It lists the places where a text may be cut; `chunking.py` measures and cuts.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from langchain_agentrag.types import SourceDocument, TextKind
+from langchain_agentrag.types import SourceDocument, TextKind
 
 
 class Cut(IntEnum):
@@ -33,8 +30,7 @@ class Cut(IntEnum):
     """Where a `Section` of the document starts: a page, a slide, a cell."""
 
 
-CHAPTER_LEVEL = 3
-"""Deepest heading level that opens a topic; below it headings mostly label single paragraphs."""
+_CHAPTER_LEVEL = 3  # deepest heading level that opens a topic; deeper headings mostly label single paragraphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class Span:
     Attributes:
         start: First character.
         end: One past the last character.
-        anchor: Start of what must not be left behind when the span moves on: its heading or its lead-in.
+        anchor: Start of the heading or lead-in paragraph that must stay with the span.
         header: A table's header line, else empty.
     """
 
@@ -56,25 +52,25 @@ class Span:
 
 @dataclass(slots=True)
 class Structure:
-    """Places of one text, all in ascending order.
+    """Places in one text, in ascending order.
 
     Attributes:
-        cuts: Positions where a line starts and a cut is good, with their strength.
+        cuts: Starts of lines where a cut is good, with their strength.
         spans: Tables, fences, front matter.
-        paths: From this position on the heading path is that one.
-        glued: Starts of blocks that follow a heading: cutting there would leave the heading alone.
-        verbatim: Whether every line break of the text is a cut (code).
+        heading_paths: Positions, with the heading path (or enclosing definitions) that holds from there on.
+        after_heading: Starts of blocks that follow a heading; a cut there would separate the heading from them.
+        cut_any_line: Whether every line break of the text is a cut (code).
     """
 
     cuts: list[tuple[int, Cut]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
-    paths: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
-    glued: set[int] = field(default_factory=set)
-    verbatim: bool = False
+    heading_paths: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    after_heading: set[int] = field(default_factory=set)
+    cut_any_line: bool = False
 
 
 def find_structure(document: SourceDocument) -> Structure:
-    """The places where this document may be cut."""
+    """Return the places where a document may be cut."""
     section_starts = {section.start for section in document.sections}
     reader = _READERS[document.kind]()
     for start, line in _lines(document.text):
@@ -87,7 +83,7 @@ def find_structure(document: SourceDocument) -> Structure:
     for position, strength in structure.cuts:
         strongest[position] = max(strength, strongest.get(position, Cut.WEAK))
     structure.cuts = sorted(strongest.items())
-    structure.glued -= section_starts
+    structure.after_heading -= section_starts
     return structure
 
 
@@ -104,66 +100,65 @@ class _Reader:
 
     def __init__(self) -> None:
         self.structure = Structure()
-        self.blank = True
+        self.after_blank = True
 
     def read(self, start: int, line: str) -> None:
         if line.isspace():
-            self.blank = True
+            self.after_blank = True
             return
-        if self.blank:
+        if self.after_blank:
             self.structure.cuts.append((start, Cut.BLOCK))
-        self.blank = False
+        self.after_blank = False
 
     def close(self, position: int) -> None:
-        """End what is open: the text or one of its sections ends here."""
-        self.blank = True
+        """End the open block: the text or one of its sections ends here."""
+        self.after_blank = True
 
     def finish(self, text: str) -> Structure:
-        """What was found in the whole text."""
+        """Return the structure of the whole text."""
         return self.structure
 
 
-_CLOSES_BLOCK = re.compile(r"[)}\]]|(?:else|elif|except|finally|catch|end|done|fi|esac)\b", re.IGNORECASE)
-_DEFINES = re.compile(
+_BLOCK_END = re.compile(r"[)}\]]|(?:else|elif|except|finally|catch|end|done|fi|esac)\b", re.IGNORECASE)
+_DEFINITION = re.compile(
     r"(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\(\w+\))?|override|"
     r"virtual|inline|extern|unsafe|sealed|open|data|suspend)\s+)*"
     r"(?:class|def|func|fn|function|interface|struct|enum|trait|impl|module|namespace|object|record|type)\b"
 )
-_MAX_LABEL = 120
-"""Longest heading or signature that is taken along as context, in characters; the rest says little."""
-_MAX_DEPTH = 6
-"""Most enclosing definitions that are taken along; also keeps deeply nested input linear."""
+_MAX_LABEL = 120  # characters of a heading or signature in the context; the rest adds little
+_MAX_DEPTH = 6  # enclosing definitions in the context; also keeps deeply nested input linear
 
 
 class _CodeReader(_Reader):
-    """Source code of any language: blank lines and indentation tell definitions apart."""
+    """Source code of any language: blank lines and indentation separate definitions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.structure.verbatim = True
-        self.outer: list[tuple[int, str]] = []
+        self.structure.cut_any_line = True
+        self.enclosing: list[tuple[int, str]] = []  # (indentation, signature)
 
     def read(self, start: int, line: str) -> None:
         body = line.strip()
         if not body:
-            self.blank = True
+            self.after_blank = True
             return
         indent = len(line) - len(line.lstrip())
-        if self.blank and not _CLOSES_BLOCK.match(body):
+        if self.after_blank and not _BLOCK_END.match(body):
             self.structure.cuts.append((start, Cut.GROUP if indent else Cut.BLOCK))
-        self.blank = False
-        self._follow(start, indent, body)
+        self.after_blank = False
+        self._update_enclosing(start, indent, body)
 
-    def _follow(self, start: int, indent: int, body: str) -> None:
-        """Keep the definitions this line lies in: those above it that are indented less."""
-        before = len(self.outer)
-        while self.outer and self.outer[-1][0] >= indent and not _CLOSES_BLOCK.match(body):
-            self.outer.pop()
-        defines = _DEFINES.match(body) is not None
+    def _update_enclosing(self, start: int, indent: int, body: str) -> None:
+        """Keep the definitions that contain this line: those above it with less indentation."""
+        depth = len(self.enclosing)
+        while self.enclosing and self.enclosing[-1][0] >= indent and not _BLOCK_END.match(body):
+            self.enclosing.pop()
+        defines = _DEFINITION.match(body) is not None
         if defines:
-            self.outer.append((indent, body[:_MAX_LABEL].rstrip(" {:(")))
-        if defines or len(self.outer) != before:
-            self.structure.paths.append((start, tuple(label for _, label in self.outer[-_MAX_DEPTH:])))
+            self.enclosing.append((indent, body[:_MAX_LABEL].rstrip(" {:(")))
+        if defines or len(self.enclosing) != depth:
+            labels = tuple(label for _, label in self.enclosing[-_MAX_DEPTH:])
+            self.structure.heading_paths.append((start, labels))
 
 
 _FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+|\d+[.)][ \t]+)?(`{3,}|~{3,})([^`]*)$")
@@ -173,10 +168,8 @@ _TABLE_RULE = re.compile(r"(?:> ?)?\|?(?:[ \t]*:?-+:?[ \t]*\|)+(?:[ \t]*:?-+:?)?
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)、])[ \t]+\S")
 _MARKED_LINE = re.compile(r"\s*[|>*+#-]")
 _TITLE = re.compile(r"title[ \t]*:[ \t]*(\S.*)$", re.IGNORECASE)
-_FRONT_MATTER_LINES = 200
-"""A front matter longer than this is a text that happens to begin with a rule."""
-_LEAD_IN = 200
-"""Longest paragraph, in characters, that moves to the next chunk with the table or fence it announces."""
+_MAX_FRONT_MATTER = 200  # lines; a longer one is a text that happens to begin with a horizontal rule
+_MAX_LEAD_IN = 200  # characters; longest paragraph that moves to the next chunk with the block it introduces
 
 
 @dataclass(slots=True)
@@ -190,14 +183,14 @@ class _Block:
 
 
 class _MarkdownReader(_Reader):
-    """Markdown blocks, by those rules of CommonMark that matter for cutting."""
+    """Markdown blocks, by the rules of CommonMark that matter for cutting."""
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks: list[_Block] = []
         self.open: _Block | None = None
         self.fence = ""
-        self.above = (0, "")
+        self.previous = (0, "")  # start and text of the line above
 
     def read(self, start: int, line: str) -> None:
         line = line.rstrip()
@@ -211,8 +204,8 @@ class _MarkdownReader(_Reader):
         elif not line:
             self.close(start)
         else:
-            self._read_text(start, line, kind)
-        self.above = (start, line)
+            self._read_text(start, line)
+        self.previous = (start, line)
 
     def _read_front_matter(self, start: int, line: str) -> None:
         if self.open is None:
@@ -221,52 +214,43 @@ class _MarkdownReader(_Reader):
         self.open.lines += 1
         if line in ("---", "..."):
             self.close(start + len(line))
-        elif self.open.lines > _FRONT_MATTER_LINES or _HEADING.match(line):
+        elif self.open.lines > _MAX_FRONT_MATTER or _HEADING.match(line):
             self.open.kind, self.open.title = "text", ""
             self.close(start)
-            self._read_text(start, line, "")
+            self._read_text(start, line)
         elif match := _TITLE.match(line):
             self.open.title = match[1].strip("\"'")
 
-    def _read_text(self, start: int, line: str, kind: str) -> None:
+    def _read_text(self, start: int, line: str) -> None:
+        block = self.open
+        above_start, above = self.previous
         if match := _FENCE.match(line):
             self._begin("fence", start)
             self.fence = match[1]
         elif match := _HEADING.match(line):
-            self._begin("heading", start, len(match[1]), _plain((match[2] or "")[:_MAX_LABEL]))
+            self._begin("heading", start, len(match[1]), _strip_markdown((match[2] or "")[:_MAX_LABEL]))
             self.close(start + len(line))
-        elif kind == "text" and self._underlines(line):
-            block = self._opened()
-            block.kind, block.level, block.title = (
-                "heading",
-                1 if "=" in line else 2,
-                _plain(self.above[1][:_MAX_LABEL]),
-            )
+        elif block is None:
+            self._begin("list" if _LIST_ITEM.match(line) else "text", start)
+        elif block.kind == "text" and self._is_underline(block, line):
+            block.kind, block.level = "heading", 1 if "=" in line else 2
+            block.title = _strip_markdown(above[:_MAX_LABEL])
             self.close(start + len(line))
-        elif kind in ("text", "list") and "|" in self.above[1] and _TABLE_RULE.match(line.strip()):
-            self._begin("table", self.above[0], title=self.above[1].strip())
-        elif kind == "table" and "|" in line:
+        elif block.kind in ("text", "list") and "|" in above and _TABLE_RULE.match(line.strip()):
+            self._begin("table", above_start, title=above.strip())
+        elif block.kind == "table" and "|" in line:
             pass
         elif _LIST_ITEM.match(line):
-            if kind != "list":
+            if block.kind != "list":
                 self._begin("list", start)
-        elif kind in ("text", "list"):
-            self._opened().lines += 1
+        elif block.kind in ("text", "list"):
+            block.lines += 1
         else:
             self._begin("text", start)
 
-    def _underlines(self, line: str) -> bool:
-        """Whether the line makes a heading of the one-line paragraph above it."""
-        return (
-            self._opened().lines == 1
-            and bool(_UNDERLINE.match(line))
-            and not _MARKED_LINE.match(self.above[1])
-        )
-
-    def _opened(self) -> _Block:
-        if self.open is None:  # pragma: no cover - callers look at its kind first
-            raise AssertionError
-        return self.open
+    def _is_underline(self, block: _Block, line: str) -> bool:
+        """Return whether the line makes a heading of the one-line paragraph above it."""
+        return block.lines == 1 and bool(_UNDERLINE.match(line)) and not _MARKED_LINE.match(self.previous[1])
 
     def _begin(self, kind: str, start: int, level: int = 0, title: str = "") -> None:
         self.close(start)
@@ -280,59 +264,57 @@ class _MarkdownReader(_Reader):
         self.open = None
 
     def finish(self, text: str) -> Structure:
-        """Cuts, spans and heading paths from the blocks."""
-        found, title, trail = self.structure, "", list[tuple[int, str]]()
-        before: _Block | None = None
+        """Return cuts, spans and heading paths of the blocks."""
+        structure, title, headings = self.structure, "", list[_Block]()
+        previous: _Block | None = None
         anchor = 0
         for block in self.blocks:
-            if before is not None and before.kind == "heading":
-                found.glued.add(block.start)
-            elif before is not None and _announces(text, before, block):
-                anchor = min(anchor, before.start)
+            if previous is not None and previous.kind == "heading":
+                structure.after_heading.add(block.start)
+            elif previous is not None and _is_lead_in(text, previous, block):
+                anchor = min(anchor, previous.start)
             else:
-                found.cuts.append((block.start, _strength(block)))
+                structure.cuts.append((block.start, _strength(block)))
                 anchor = block.start
             if block.kind in ("table", "fence", "front"):
-                found.spans.append(
-                    Span(block.start, block.end, anchor, block.title if block.kind == "table" else "")
-                )
+                header = block.title if block.kind == "table" else ""
+                structure.spans.append(Span(block.start, block.end, anchor, header))
             if block.kind == "front" and block.title:
                 title = block.title
-                found.paths.append((0, (title,)))
+                structure.heading_paths.append((0, (title,)))
             elif block.kind == "heading":
-                trail = [entry for entry in trail if entry[0] < block.level] + [(block.level, block.title)]
-                names = [name for _, name in trail if name]
-                found.paths.append(
-                    (block.start, tuple(names if not title or title in names else [title, *names]))
-                )
-            before = block
-        return found
+                headings = [heading for heading in headings if heading.level < block.level] + [block]
+                path = [heading.title for heading in headings if heading.title]
+                if title and title not in path:
+                    path.insert(0, title)
+                structure.heading_paths.append((block.start, tuple(path)))
+            previous = block
+        return structure
 
 
 def _strength(block: _Block) -> Cut:
     if block.kind != "heading":
         return Cut.BLOCK
-    return Cut.CHAPTER if block.level <= CHAPTER_LEVEL else Cut.HEADING
+    return Cut.CHAPTER if block.level <= _CHAPTER_LEVEL else Cut.HEADING
 
 
-def _announces(text: str, before: _Block, block: _Block) -> bool:
-    """Whether a short paragraph ends in a colon and so belongs to the table, fence or list after it."""
-    if (
-        before.kind != "text"
-        or block.kind not in ("table", "fence", "list")
-        or before.end - before.start > _LEAD_IN
-    ):
-        return False
-    return text[before.start : before.end].rstrip().endswith((":", "："))
+def _is_lead_in(text: str, paragraph: _Block, block: _Block) -> bool:
+    """Return whether a short paragraph ends in a colon and so introduces the table, fence or list after it."""
+    return (
+        paragraph.kind == "text"
+        and block.kind in ("table", "fence", "list")
+        and paragraph.end - paragraph.start <= _MAX_LEAD_IN
+        and text[paragraph.start : paragraph.end].rstrip().endswith((":", "："))
+    )
 
 
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_MARKS = re.compile(r"\*\*|__|`|<[^<>]{1,200}>|\{#[^}]{0,100}\}|(?:^|\s)#+\s*$")
+_MARKUP = re.compile(r"\*\*|__|`|<[^<>]{1,200}>|\{#[^}]{0,100}\}|(?:^|\s)#+\s*$")
 
 
-def _plain(heading: str) -> str:
-    """A heading without its Markdown."""
-    return " ".join(_MARKS.sub("", _LINK.sub(r"\1", heading)).split())
+def _strip_markdown(heading: str) -> str:
+    """Return a heading without its Markdown."""
+    return " ".join(_MARKUP.sub("", _LINK.sub(r"\1", heading)).split())
 
 
 _READERS: dict[TextKind, type[_Reader]] = {"plain": _Reader, "markdown": _MarkdownReader, "code": _CodeReader}

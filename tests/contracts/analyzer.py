@@ -1,4 +1,4 @@
-"""What every analyzer must do, whatever its words are."""
+"""Contract of every analyzer, whatever its words are."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class AnalyzerContract:
 
     @pytest.mark.parametrize("text", TEXTS)
     def test_a_text_is_found_by_itself(self, make, text):
-        """Query and index agree: whatever a query asks of words and grams is in a text of the same words."""
+        """Query and index agree: the query terms of a text are among its index terms."""
         analyzer = make()
-        held, asked = analyzer.analyze(text), analyzer.analyze_query(text)
-        assert asked["words"] or asked["grams"]
+        terms, query = analyzer.analyze(text), analyzer.analyze_query(text)
+        assert query["words"] or query["grams"]
         for field in ("words", "grams"):
-            assert set(asked[field]) <= set(getattr(held, field)), field
-            assert all(weight > 0 for weight in asked[field].values())
+            assert set(query[field]) <= set(getattr(terms, field)), field
+            assert all(weight > 0 for weight in query[field].values())
 
     def test_different_texts_share_no_terms(self, make):
         analyzer = make()
-        held = analyzer.analyze("数据库连接 alpha")
-        asked = analyzer.analyze_query("退款 zeta")
-        assert asked["words"]
-        assert not set(asked["words"]) & set(held.words)
-        assert not set(asked["grams"]) & set(held.grams)
+        terms = analyzer.analyze("数据库连接 alpha")
+        query = analyzer.analyze_query("退款 zeta")
+        assert query["words"]
+        assert not set(query["words"]) & set(terms.words)
+        assert not set(query["grams"]) & set(terms.grams)
 
     @pytest.mark.parametrize("text", TEXTS)
     def test_no_term_holds_white_space(self, make, text):
@@ -80,16 +80,16 @@ class AnalyzerContract:
 
     @pytest.mark.parametrize("text", TEXTS)
     def test_spans_of_matches_are_exact(self, make, text):
-        """Each place that is reported reads, on its own, as a term that was asked for."""
+        """Each span, analyzed on its own, gives one of the query terms."""
         analyzer = make()
-        asked = set(analyzer.analyze_query(text)["words"])
+        query = set(analyzer.analyze_query(text)["words"])
         padded = f"〖{text}〗 。。"
-        spans = analyzer.match_spans(padded, asked)
+        spans = analyzer.match_spans(padded, query)
         assert spans == sorted(spans)
         assert all(0 <= start < stop <= len(padded) for start, stop in spans)
         assert all(left[1] < right[0] for left, right in itertools.pairwise(spans))
-        assert not asked or spans
+        assert not query or spans
         for start, stop in spans:
-            held = analyzer.analyze(padded[start:stop])
-            assert asked & {*held.words, *held.grams}, padded[start:stop]
+            terms = analyzer.analyze(padded[start:stop])
+            assert query & {*terms.words, *terms.grams}, padded[start:stop]
         assert analyzer.match_spans(padded, set()) == []

@@ -1,4 +1,4 @@
-"""What every compiled form of a filter must do: keep exactly the documents that `filters.match` keeps."""
+"""Contract of every compiled form of a filter: it matches exactly the documents that `filters.match` matches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FILTERS: list[dict[str, object]] = [
     {"doc_id": "d3"},
     {"doc_id": {"$in": ["d1", "d2"]}},
 ]
-"""Each keeps some of the documents and drops others."""
+"""Each matches some of the documents and not others."""
 
 ALL_OR_NOTHING: list[tuple[object, bool]] = [
     (None, True),
@@ -79,7 +79,7 @@ ALL_OR_NOTHING: list[tuple[object, bool]] = [
 
 
 class FilterContract:
-    """`compiled(where)` gives the places of `DOCUMENTS` kept; document 0 has the id "d0" and so on."""
+    """`compiled(where)` returns the indices of the matching `DOCUMENTS`; document 0 has the id "d0" and so on."""
 
     @pytest.mark.parametrize("where", FILTERS, ids=repr)
     def test_it_keeps_what_match_keeps_and_drops_the_rest(self, compiled, where):
@@ -93,27 +93,28 @@ class FilterContract:
         assert compiled(where) == (set(range(len(DOCUMENTS))) if everything else set())
 
     def test_it_agrees_with_match_on_random_trees(self, compiled):
-        dice, telling = random.Random(9), 0
+        rng, informative = random.Random(9), 0
         for _ in range(150):
-            where = random_filter(dice, 3)
+            where = random_filter(rng, 3)
             expected = matching(where)
             assert compiled(where) == expected, where
-            telling += 0 < len(expected) < len(DOCUMENTS)
-        assert telling > 60
+            informative += 0 < len(expected) < len(DOCUMENTS)
+        assert informative > 60
 
 
 def matching(where: object) -> set[int]:
-    """The oracle."""
+    """Return the indices of the documents that `filters.match` matches."""
     views = [
-        {**normalise(held), "agent_id": None, "doc_id": f"d{place}"} for place, held in enumerate(DOCUMENTS)
+        {**normalise(metadata), "agent_id": None, "doc_id": f"d{index}"}
+        for index, metadata in enumerate(DOCUMENTS)
     ]
-    return {place for place, view in enumerate(views) if match(where, view)}
+    return {index for index, view in enumerate(views) if match(where, view)}
 
 
-def random_filter(dice: random.Random, depth: int) -> dict[str, object]:
-    if depth == 0 or dice.random() < 0.4:
-        return dict(dice.choice(FILTERS[:28]))
-    if dice.random() < 0.3:
-        return {"$not": random_filter(dice, depth - 1)}
-    parts = [random_filter(dice, depth - 1) for _ in range(dice.randint(1, 3))]
-    return {dice.choice(["$and", "$or"]): parts}
+def random_filter(rng: random.Random, depth: int) -> dict[str, object]:
+    if depth == 0 or rng.random() < 0.4:
+        return dict(rng.choice(FILTERS[:28]))
+    if rng.random() < 0.3:
+        return {"$not": random_filter(rng, depth - 1)}
+    parts = [random_filter(rng, depth - 1) for _ in range(rng.randint(1, 3))]
+    return {rng.choice(["$and", "$or"]): parts}

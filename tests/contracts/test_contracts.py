@@ -23,7 +23,7 @@ from langchain_agentrag import (
     SourceDocument,
 )
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.filters import keys, parse
+from langchain_agentrag.filters import filter_keys, parse
 from langchain_agentrag.search.fusion import fuse
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.chroma import ChromaFolder
@@ -219,7 +219,7 @@ class TestDeletionFilters(FilterContract):
         indexer = stored(chroma="auto", lock_timeout=29.0)  # a store that no other suite reads
 
         def select(where):
-            if not keys(parse(where)):  # it looks at nothing: refused, whether it would keep all or none
+            if not filter_keys(parse(where)):  # without keys it is refused, whatever it would match
                 with pytest.raises(UsageError, match="would delete everything"):
                     indexer.delete(filter=where)
                 return matching(where)

@@ -176,7 +176,7 @@ def test_texts_go_in_batches_and_come_back_in_order():
         ([[1.0, 2.0]], "Expected 2 vectors .* got 1"),
         ([[1.0]] * 3, "Expected 2 vectors .* got 3"),
         ([], "Expected 2 vectors .* got 0"),
-        (None, "failed on its answer"),
+        (None, "failed on its result"),
         ([[1.0, 2.0], [1.0]], "length 2 .* got 1 for text 1"),
         ([[], []], "at least 1"),
         ([[1.0, 2.0], None], "got NoneType None for text 1"),

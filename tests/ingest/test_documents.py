@@ -11,6 +11,7 @@ from langchain_agentrag import SourceDocument
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageError
 from langchain_agentrag.ingest.documents import as_doc_ids, as_source_documents
 from langchain_agentrag.types import Section
+from tests.fakes import stable_id
 
 
 def converted(*given: object, agent: str | None = None) -> list[SourceDocument]:
@@ -103,7 +104,7 @@ def test_a_claim_on_another_agent_or_on_none_that_can_be_is_refused_and_named(bo
         {"sections": (Section(2, 4), Section(0, 2))},
         {"sections": (Section(0, 4, {"x": object()}),)},
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_a_structure_that_does_not_fit_the_text_is_refused(wrong: dict):
     with pytest.raises(InvalidDocumentError, match="index 0"):

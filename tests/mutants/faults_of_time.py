@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
-from langchain_agentrag.filters import Condition, Not, Or, time_filter
+from langchain_agentrag.filters import Condition, Not, Or, time_range_filter
 from langchain_agentrag.search import options, ranking
 from langchain_agentrag.store import commit, queries
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.queries import VisiblePartition
+from langchain_agentrag.times import check_time
 from tests.mutants.faults import around, fault
 
 
@@ -65,24 +66,25 @@ def _() -> Any:
 
 @fault("a range is ignored")
 def _() -> Any:
-    return patch.object(options, "time_filter", lambda after, before: None)
+    return patch.object(options, "time_range_filter", lambda after, before, now: None)
 
 
 @fault("a range holds its end")
 def _() -> Any:
-    def closed(original: Any, after: Any, before: Any) -> Any:
-        return original(after, before and before + timedelta(microseconds=1))
+    def closed(original: Any, after: Any, before: Any, now: Any) -> Any:
+        end = before and check_time("before", before, now) + timedelta(microseconds=1)
+        return original(after, end, now)
 
-    return around(options, "time_filter", closed)
+    return around(options, "time_range_filter", closed)
 
 
 @fault("a document without a time is in every range")
 def _() -> Any:
-    def lenient(after: Any, before: Any) -> Any:
-        kept = time_filter(after, before)
+    def lenient(after: Any, before: Any, now: Any) -> Any:
+        kept = time_range_filter(after, before, now)
         return kept and Or((kept, Not(Condition("$time", "$gt", "0001-01-01"))))
 
-    return patch.object(options, "time_filter", lenient)
+    return patch.object(options, "time_range_filter", lenient)
 
 
 @fault("being recent counts for more than the words")

@@ -64,13 +64,13 @@ def test_a_leak_is_found_and_told_without_the_text(world, title):
 
 def test_a_leak_by_a_filter_is_found(world):
     """The right partitions are asked, but a filter that names another agent opens its own as well."""
-    from langchain_agentrag.filters import keys
+    from langchain_agentrag.filters import filter_keys
     from langchain_agentrag.scope import Scope
     from langchain_agentrag.search import searcher
     from langchain_agentrag.store.queries import VisiblePartition
 
     def opened(original, self, request):
-        if "agent_id" in keys(request.condition):
+        if "agent_id" in filter_keys(request.condition):
             everybody = [VisiblePartition(part) for part in self._store.catalog.partitions() if part.chunks]
             with (
                 around(searcher.Searcher, "_partitions", lambda _, self, scope, **__: everybody),

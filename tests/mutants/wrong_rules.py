@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from langchain_agentrag.filters import And, Condition, Filter, Not, Or, lookup, parse
+from langchain_agentrag.filters import And, Condition, Filter, Not, Or, lookup, match, parse
 from langchain_agentrag.metadata import normalise
 from tests.contracts.filter_form import DOCUMENTS
 from tests.contracts.reference_fusion import reference_fusion
@@ -27,7 +27,7 @@ def evaluated(
 
 
 def right_leaf(condition: Condition, view: dict[str, Any]) -> bool:
-    return condition.matches(view)
+    return match(condition, view)
 
 
 def right_node(tree: Filter, view: dict[str, Any], leaf: Any) -> bool:
@@ -64,7 +64,7 @@ def wrong_leaf(
 ) -> Callable[[Condition, dict[str, Any]], bool]:
     def leaf(condition, view):
         if condition.op != op:
-            return condition.matches(view)
+            return match(condition, view)
         return wrong(condition, *lookup(view, condition.key))
 
     return leaf

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.text.chunking import Chunking, _Chunker, chunk_document
-from langchain_agentrag.text.sentences import sentence_ends, splits_cluster
+from langchain_agentrag.text.sentences import sentence_ends, splits_grapheme
 from langchain_agentrag.types import Section, SourceDocument
 
 KINDS = ("plain", "markdown", "code")
@@ -114,8 +114,8 @@ def test_no_chunk_starts_with_closing_punctuation(parts):
 def test_what_reads_as_one_character_is_not_torn_apart(parts):
     text = "".join(parts)
     for chunk in chunks_of(text, size=12):
-        assert not splits_cluster(text, chunk.start)
-        assert not splits_cluster(text, chunk.end)
+        assert not splits_grapheme(text, chunk.start)
+        assert not splits_grapheme(text, chunk.end)
         assert not unicodedata.combining(chunk.text[0])
 
 
