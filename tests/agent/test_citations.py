@@ -9,7 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from langchain_agentrag.agent.citation_support import codes, holds_quote, judge_by_rules, quantities
+from langchain_agentrag.agent.citation_support import (
+    contains_quotation,
+    find_identifiers,
+    find_quantities,
+    fold_text,
+    judge_by_rules,
+)
 from langchain_agentrag.agent.citations import CitedSource, check_citations, model_judge
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.types import Hit, Passage, short_id_of
@@ -86,13 +92,15 @@ def test_what_rules_say(statement, passage, verdict):
     ],
 )  # fmt: skip
 def test_numbers_have_one_value_in_all_their_forms(text, values):
-    from langchain_agentrag.agent.citation_support import folded
-
-    assert [float(one.value) for one in quantities(folded(text))] == pytest.approx(values)
+    assert [float(quantity.value) for quantity in find_quantities(fold_text(text))] == pytest.approx(values)
 
 
 def test_codes_are_told_from_numbers():
-    assert codes("E1102, v1.2.3, 10.20.30.40, 30mm, 5kg, 900") == {"e1102", "v1.2.3", "10.20.30.40"}
+    assert find_identifiers("E1102, v1.2.3, 10.20.30.40, 30mm, 5kg, 900") == {
+        "e1102",
+        "v1.2.3",
+        "10.20.30.40",
+    }
 
 
 @pytest.mark.parametrize(
@@ -256,7 +264,7 @@ def test_any_answer_and_any_passage_can_be_checked(answer, passage):
     st.text(),
 )
 def test_what_stands_in_a_passage_is_found_there(quote, before, after):
-    assert holds_quote(f"{before} {quote} {after}", quote)
+    assert contains_quotation(f"{before} {quote} {after}", quote)
 
 
 _UNITS = {
