@@ -21,7 +21,7 @@ _LARGE_UNITS = {"万": 10**4, "亿": 10**8}
 
 _ENGLISH_WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
     sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety""".split()  # noqa: SIM905
-ENGLISH_NUMBERS = dict(zip(_ENGLISH_WORDS, (*range(21), *range(30, 100, 10)), strict=True))
+ENGLISH_NUMBERS: dict[str, int] = dict(zip(_ENGLISH_WORDS, (*range(21), *range(30, 100, 10)), strict=True))
 _ENGLISH_MULTIPLIERS = {"hundred": 100, "dozen": 12}  # of the number word before them only
 _ENGLISH_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 
@@ -53,8 +53,9 @@ def read_chinese(numeral: str) -> Fraction | None:
 def read_chinese_strictly(numeral: str) -> int | None:
     """Return the value of a Chinese whole number in the usual form; None for words like 万一, 三三两两 and 二三十."""
     value = _read_chinese_integer(numeral)
-    usual = numeral.replace("两", "二").replace("〇", "零")
-    return value if value and write_chinese(value) in {usual, usual.removeprefix("一")} else None
+    return (
+        value if value and write_chinese(value) == numeral.replace("两", "二").replace("〇", "零") else None
+    )
 
 
 def _read_chinese_integer(numeral: str) -> int:
@@ -163,5 +164,6 @@ def _arabic_variants(numeral: str, counted: str) -> list[str]:
     if all(character in CHINESE_DIGITS for character in numeral):
         is_year_or_code = len(numeral) >= _YEAR_DIGITS and "两" not in numeral
         return [transcribe_digits(numeral)] if is_year_or_code or (counted and numeral != "零") else []
-    number = read_chinese_strictly(numeral)
-    return [str(number)] if number is not None and number < _MAX_VARIANT else []
+    # 一十二 is 十二
+    number = read_chinese_strictly(numeral) or read_chinese_strictly(numeral.removeprefix("一"))
+    return [str(number)] if number and number < _MAX_VARIANT else []
