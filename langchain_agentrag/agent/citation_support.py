@@ -16,6 +16,7 @@ from langchain_agentrag.text.numerals import (
     CHINESE_DIGITS,
     CHINESE_UNITS,
     ENGLISH_NUMBERS,
+    MAX_NUMERAL,
     SCALES,
     read_chinese,
     read_english,
@@ -218,6 +219,8 @@ def _quantity(text: str, value: Fraction, start: int, end: int, *, sign: str = "
 def _arabic_quantities(text: str) -> Iterator[Quantity]:
     for match in _ARABIC.finditer(text):
         number, scale = match[0], match[1] or ""
+        if len(number) > MAX_NUMERAL:
+            continue
         digits = number[: len(number) - len(scale)].strip().replace(",", "")
         factor = SCALES[scale.lower()] if scale else 1
         before = text[max(0, match.start() - len("百分之")) : match.start()]

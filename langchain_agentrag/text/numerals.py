@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
+MAX_NUMERAL = 280
+"""Longest numeral that is read, in characters; its value, times any scale and unit, is within the range of a float."""
+
 CHINESE_DIGITS = {
     digit: value
     for value, digits in enumerate("零〇 一壹 二两贰 三叁 四肆 五伍 六陆 七柒 八捌 九玖".split())  # noqa: SIM905
@@ -40,9 +43,11 @@ def read_chinese(numeral: str) -> Fraction | None:
         numeral: Characters of `CHINESE_DIGITS` and `CHINESE_UNITS`, 万, 亿 and 点 only.
 
     Returns:
-        The value; None if 点 is not followed by digits alone. A numeral in wrong order (三十二百) has some value too,
-        see `read_chinese_strictly`.
+        The value; None if 点 is not followed by digits alone, or the numeral is longer than `MAX_NUMERAL`. A numeral
+        in wrong order (三十二百) has some value too, see `read_chinese_strictly`.
     """
+    if len(numeral) > MAX_NUMERAL:
+        return None
     integer, _, decimals = numeral.partition("点")
     if any(character not in CHINESE_DIGITS for character in decimals):
         return None
@@ -53,9 +58,8 @@ def read_chinese(numeral: str) -> Fraction | None:
 def read_chinese_strictly(numeral: str) -> int | None:
     """Return the value of a Chinese whole number in the usual form; None for words like 万一, 三三两两 and 二三十."""
     value = _read_chinese_integer(numeral)
-    return (
-        value if value and write_chinese(value) == numeral.replace("两", "二").replace("〇", "零") else None
-    )
+    usual = numeral.replace("两", "二").replace("〇", "零")
+    return value if value and write_chinese(value) == usual else None
 
 
 def _read_chinese_integer(numeral: str) -> int:

@@ -249,6 +249,13 @@ def test_sources_may_be_passages_records_and_ones_own():
         check_citations("x", ["text"])
 
 
+@pytest.mark.parametrize(
+    "number", ["9" * 400, "9" * 5000, "一" * 400, "一" * 5000, "一点" + "三" * 5000, "九" * 270 + "万"]
+)
+def test_a_number_of_any_length_can_be_checked(number):
+    assert judge_by_rules(f"It weighs {number} kg.", "It weighs 5 kg.")[0] in {"unsupported", "unknown"}
+
+
 @given(st.text(max_size=300), st.text(max_size=100))
 def test_any_answer_and_any_passage_can_be_checked(answer, passage):
     report = check_citations(answer + " [1]", [hit("d", passage)])
