@@ -95,15 +95,15 @@ def wrong(half: str) -> list[tuple[str, dict[str, Any]]]:
 
 def read_into(folder: Path) -> Counter[str]:
     """What is read into the questions of a collection, none of which is about an agent's past, a database or a time."""
-    by, counts = QueryUnderstandingRouter(), Counter[str]()
+    router_, counts = QueryUnderstandingRouter(), Counter[str]()
     for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines():
         route = by.route(json.loads(line)["text"], now=NOW)
         counts["questions"] += 1
         counts["past or database"] += bool(route.types)
-        counts["one leg only"] += route.search_type in {"keyword", "vector"}
+        counts["one index only"] += route.search_type in {"keyword", "vector"}
         dated = bool(route.after or route.before)
-        counts["a time relative to now"] += dated and not route.soft
-        counts["a date on trial"] += dated and route.soft
+        counts["a time relative to now"] += dated and not route.time_is_optional
+        counts["a date on trial"] += dated and route.time_is_optional
         counts["more weight of words"] += route.weights is not None
     return counts
 

@@ -140,7 +140,7 @@ def test_options_of_the_caller_come_first_and_narrow_further(search, indexer):
     found = search("那它上次是怎么解决的？", store=lina, history=history)
     assert "E1102" in found.searched
     assert "E1102" in found.route.query
-    assert found.searched == lina.search(found.route.alone, history=history).searched
+    assert found.searched == lina.search(found.route.query_without_history, history=history).searched
 
 
 def test_blank_questions_find_nothing(search):

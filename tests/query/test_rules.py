@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.router.__main__ import questions, wrong
 from langchain_agentrag import QueryUnderstandingRouter
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.query.model_json import objects_in
+from langchain_agentrag.query.lenient_json import read_json_objects
 from langchain_agentrag.query.rules import ROUTE_TYPES
 
 NOW = datetime(2026, 3, 18, 2, 0, tzinfo=UTC)
@@ -216,7 +216,7 @@ def test_no_answer_of_a_model_breaks_a_route(answer):
 @given(st.dictionaries(st.text(max_size=5), st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=8), max_size=4), st.text(alphabet="见[1] {x`。", max_size=8))  # fmt: skip
 def test_json_among_prose_comes_out_unchanged(value, prose):
     text = json.dumps(value, ensure_ascii=False)
-    assert value in objects_in(f"{prose.replace('{', '')}{text}{prose}")
+    assert value in read_json_objects(f"{prose.replace('{', '')}{text}{prose}")
 
 
 @pytest.mark.parametrize(
@@ -230,13 +230,13 @@ def test_json_among_prose_comes_out_unchanged(value, prose):
     ],
 )
 def test_quotes_within_values_stay(text, value):
-    assert objects_in(text) == [value]
+    assert read_json_objects(text) == [value]
 
 
 def test_hostile_lengths_and_depths_end_soon():
     began = time.monotonic()
     for text in ('{"' * 20_000, "{" * 50_000, '{"a":' * 5_000, "[" * 9_000 + "{", '{"a":"' + "\\" * 20_000):
-        assert objects_in(text) == []
+        assert read_json_objects(text) == []
         assert routed(text).by == "rules"
     assert time.monotonic() - began < 20
     QueryUnderstandingRouter().route("上次怎么" * 20_000, now=NOW)
