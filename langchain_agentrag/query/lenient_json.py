@@ -1,7 +1,7 @@
 """Read the JSON objects in a language model's reply: between prose, in code fences, with common mistakes. Pure.
 
-Strict JSON is parsed as such. Anything else is parsed once more by a grammar that also accepts “ ” 「 」 ‘ ’ and ' as
-quotes, full-width punctuation, superfluous commas, unquoted keys and Python's constants. Values are not changed.
+Strict JSON is parsed as such. Anything else is rewritten as strict JSON first: “ ” 「 」 ‘ ’ and ' as quotes, quotes within
+strings, full-width punctuation, superfluous commas, unquoted keys and Python's constants. Values are not changed.
 
 The package json-repair (0.64) is no replacement: of two objects that differ it returns the last only, it takes cut-off
 objects for complete ones, reads {“q”：“a “b” c”，“m”：“x”} as one key, does not know ｛｝, and needs 10 s for 20,000
@@ -20,22 +20,19 @@ _MAX_LENGTH = 20_000  # characters of a reply
 _MAX_DEPTH = 20
 _MAX_STARTS = 60  # braces that are tried as the start of an object
 _BRACE = re.compile(r"[{｛]")
-_CLOSING_QUOTES = {
-    '"': '"',
-    "'": "'",
-    "“": "“”＂",
-    "”": "“”＂",
-    "＂": "“”＂",
-    "「": "」",
-    "‘": "‘’",
-    "’": "‘’",
-}
-_CONSTANTS = {"true": True, "false": False, "null": None, "none": None}
-_TO_ASCII = str.maketrans("：，｛｝［］", ":,{}[]")
-_SPACES = re.compile(r"\s*")
-_SPACES_AND_COMMAS = re.compile(r"[\s,，]*")
-_WORD = re.compile(r"[^\s:,{}\[\]：，｛｝［］\"“”']+")
+_PUNCTUATION = str.maketrans("：，｛｝［］", ":,{}[]")
+_CONSTANTS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_QUOTES = {'"': '"', "'": "'", "[“”＂]": "[“”＂]", "「": "」", "[‘’]": "[‘’]"}
+# A string ends at a closing quote before a comma, a colon or a closing bracket.
+_STRING = "|".join(
+    rf"{opening}(?:\\.|[^\\])*?{closing}(?=\s*[,，:：}}｝\]］])" for opening, closing in _QUOTES.items()
+)
+_TOKEN = re.compile(
+    rf"\s*(?:(?P<mark>[{{}}\[\]:,｛｝［］：，])|(?P<string>{_STRING})"
+    r"|(?P<word>(?![＂「‘’])[^\s:,{}\[\]：，｛｝［］\"“”']+)(?P<key>(?=\s*[:：]))?)",
+    re.DOTALL,
+)
 
 
 def read_json_objects(text: str) -> list[dict[str, Any]]:
@@ -44,118 +41,65 @@ def read_json_objects(text: str) -> list[dict[str, Any]]:
 
 
 def _iter_objects(text: str) -> Iterator[dict[str, Any]]:
-    place = 0
+    end = 0
     for _ in range(_MAX_STARTS):
-        brace = _BRACE.search(text, place)
+        brace = _BRACE.search(text, end)
         if brace is None:
             return
         try:
-            value, place = json.JSONDecoder().raw_decode(text, brace.start())
+            value, end = json.JSONDecoder().raw_decode(text, brace.start())
         except (ValueError, RecursionError):
             try:
-                value, place = _Reader(text).value(brace.start(), 0)
-            except _InvalidJSONError:
-                place = brace.end()
+                strict, end = _to_strict_json(text, brace.start())
+                value = json.loads(strict)
+            except ValueError:
+                end = brace.end()
                 continue
-        if isinstance(value, dict):
-            yield value
+        yield value
 
 
-class _InvalidJSONError(Exception):
-    """The text at this place is not JSON, even leniently read."""
+def _to_strict_json(text: str, start: int) -> tuple[str, int]:
+    """Return the object at an offset as strict JSON, and the offset behind it.
+
+    Raises:
+        ValueError: it is not closed, too deep, or has a word that is no key, number or constant.
+    """
+    pieces: list[str] = []
+    depth, end = 0, start
+    while not pieces or depth:
+        match = _TOKEN.match(text, end)
+        if match is None or depth > _MAX_DEPTH:
+            raise ValueError(start)
+        piece, end = match[0].lstrip().translate(_PUNCTUATION), match.end()
+        if match["string"]:
+            piece = json.dumps(_unescape(match["string"][1:-1]), ensure_ascii=False)
+        elif match["word"]:
+            piece = _word_to_json(match["word"], is_key=match["key"] is not None)
+        elif piece in "}]":
+            depth -= 1
+            if pieces[-1] == ",":
+                pieces.pop()
+        elif piece in "{[":
+            depth += 1
+        if piece != "," or pieces[-1] not in "{[,":
+            pieces.append(piece)
+    return "".join(pieces), end
 
 
-class _Reader:
-    """Recursive descent over a text; each method takes an offset and returns a value and the offset behind it."""
+def _word_to_json(word: str, *, is_key: bool) -> str:
+    if is_key:
+        return json.dumps(word, ensure_ascii=False)
+    if _NUMBER.fullmatch(word):
+        return word
+    if word.lower() not in _CONSTANTS:
+        raise ValueError(word)
+    return _CONSTANTS[word.lower()]
 
-    def __init__(self, text: str) -> None:
-        self._text = text
 
-    def value(self, place: int, depth: int) -> tuple[Any, int]:
-        place = self._skip(_SPACES, place)
-        character = self._at(place)
-        if depth > _MAX_DEPTH or not character:
-            raise _InvalidJSONError
-        if character == "{":
-            return self._object(place + 1, depth)
-        if character == "[":
-            return self._array(place + 1, depth)
-        if character in _CLOSING_QUOTES:
-            return self._string(place)
-        number = _NUMBER.match(self._text, place)
-        if number is not None:
-            try:
-                return json.loads(number[0]), number.end()
-            except ValueError as error:  # more digits than Python converts
-                raise _InvalidJSONError from error
-        word = _WORD.match(self._text, place)
-        if word is None or word[0].lower() not in _CONSTANTS:
-            raise _InvalidJSONError
-        return _CONSTANTS[word[0].lower()], word.end()
-
-    def _object(self, place: int, depth: int) -> tuple[dict[str, Any], int]:
-        members: dict[str, Any] = {}
-        while True:
-            place = self._skip(_SPACES_AND_COMMAS, place)
-            if self._at(place) == "}":
-                return members, place + 1
-            key, place = self._key(place)
-            place = self._skip(_SPACES, place)
-            if self._at(place) != ":":
-                raise _InvalidJSONError
-            members[key], place = self._element(place + 1, depth, "}")
-
-    def _array(self, place: int, depth: int) -> tuple[list[Any], int]:
-        elements: list[Any] = []
-        while True:
-            place = self._skip(_SPACES_AND_COMMAS, place)
-            if self._at(place) == "]":
-                return elements, place + 1
-            element, place = self._element(place, depth, "]")
-            elements.append(element)
-
-    def _element(self, place: int, depth: int, closing: str) -> tuple[Any, int]:
-        """Read a value that a comma or the closing bracket follows."""
-        value, place = self.value(place, depth + 1)
-        place = self._skip(_SPACES, place)
-        if self._at(place) not in {",", closing}:
-            raise _InvalidJSONError
-        return value, place
-
-    def _key(self, place: int) -> tuple[str, int]:
-        if self._at(place) in _CLOSING_QUOTES:
-            return self._string(place)
-        word = _WORD.match(self._text, place)
-        if word is None:
-            raise _InvalidJSONError
-        return word[0], word.end()
-
-    def _string(self, place: int) -> tuple[str, int]:
-        """Read a quoted string: it ends at a closing quote before a comma, a colon or a closing bracket."""
-        closing, start = _CLOSING_QUOTES[self._text[place]], place + 1
-        end = start
-        while end < len(self._text):
-            if self._text[end] == "\\":
-                end += 2
-                continue
-            if self._text[end] in closing and self._at(self._skip(_SPACES, end + 1)) in {",", ":", "}", "]"}:
-                return self._unescape(self._text[start:end]), end + 1
-            end += 1
-        raise _InvalidJSONError
-
-    @staticmethod
-    def _unescape(text: str) -> str:
-        if "\\" not in text:
-            return text
-        try:
-            return str(json.loads('"' + text.replace('"', '\\"').replace('\\\\"', '\\"') + '"', strict=False))
-        except ValueError:
-            return text
-
-    def _skip(self, pattern: re.Pattern[str], place: int) -> int:
-        match = pattern.match(self._text, place)
-        return place if match is None else match.end()
-
-    def _at(self, place: int) -> str:
-        """Return the character at an offset with ASCII punctuation, "" at the end."""
-        return self._text[place : place + 1].translate(_TO_ASCII)
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    try:
+        return str(json.loads('"' + text.replace('"', '\\"').replace('\\\\"', '\\"') + '"', strict=False))
+    except ValueError:
+        return text

@@ -99,18 +99,15 @@ def route_by_model(
         history=json.dumps(history, ensure_ascii=False),
         question=json.dumps(route.question, ensure_ascii=False),
     )
+    answer = ""
     try:
         answer = ask_llm(_with_structured_output(model, targets), prompt, timeout)
-    except LLMError as error:
-        return _fall_back(route, str(error))
-    try:
         decision = _read_decision(answer, f"{route.question}\n{history}")
         return _apply(decision, route, targets, now, history)
+    except LLMError as error:
+        reason = str(error)
     except UsageError as error:
-        return _fall_back(route, f"{error} It answered {short_repr(answer)}.")
-
-
-def _fall_back(route: Route, reason: str) -> Route:
+        reason = f"{error} It answered {short_repr(answer)}."
     logger.warning("the question is routed by rules: %s", reason)
     return replace(route, fallback=reason)
 

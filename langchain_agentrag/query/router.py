@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -61,16 +61,6 @@ class RoutedHits(Hits):
             trail=result.trace,
         )
         self.route = route
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchAttempt:
-    """One search by a route: its query, number of hits and options."""
-
-    route: Route
-    query: str
-    k: int
-    options: dict[str, Any]
 
 
 class QueryUnderstandingRouter:
@@ -174,9 +164,10 @@ class QueryUnderstandingRouter:
         """
         route = self.route(question, history=history, now=now)
         best = Hits(), route
-        for attempt in _search_attempts(route, k, options, history):
-            hits = store.search(attempt.query, attempt.k, **attempt.options)
-            best = _more_confident(best, (hits, attempt.route))
+        for candidate in _routes_to_try(route):
+            query, limit, search_options = _search_arguments(candidate, k, options, history)
+            hits = store.search(query, limit, **search_options)
+            best = _more_confident(best, (hits, candidate))
             if _is_sufficient(*best):
                 break
         return _routed_hits(*best, k)
@@ -194,9 +185,10 @@ class QueryUnderstandingRouter:
         """`search` without blocking the event loop."""
         route = await self.aroute(question, history=history, now=now)
         best = Hits(), route
-        for attempt in _search_attempts(route, k, options, history):
-            hits = await store.asearch(attempt.query, attempt.k, **attempt.options)
-            best = _more_confident(best, (hits, attempt.route))
+        for candidate in _routes_to_try(route):
+            query, limit, search_options = _search_arguments(candidate, k, options, history)
+            hits = await store.asearch(query, limit, **search_options)
+            best = _more_confident(best, (hits, candidate))
             if _is_sufficient(*best):
                 break
         return _routed_hits(*best, k)
@@ -209,10 +201,8 @@ class QueryUnderstandingRouter:
         return now.astimezone(self._zone)
 
 
-def _search_attempts(
-    route: Route, k: int, options: Mapping[str, Any], history: Sequence[Any] | None
-) -> list[_SearchAttempt]:
-    """Return the search of a route and the wider ones to try if it has no hits."""
+def _routes_to_try(route: Route) -> list[Route]:
+    """Return the route and wider ones, to try in this order until one has hits."""
     routes = [route]
 
     def widen(reason: str, **changes: Any) -> None:  # noqa: ANN401
@@ -225,12 +215,13 @@ def _search_attempts(
         widen("no tool call was found, so what was said as well", types=(TOOL_CALL, DIALOGUE))
     if route.types or route.sources:
         widen("nothing was found there, so everything", types=(), sources=())
-    return [_search_attempt(route, k, options, history) for route in routes]
+    return routes
 
 
-def _search_attempt(
+def _search_arguments(
     route: Route, k: int, options: Mapping[str, Any], history: Sequence[Any] | None
-) -> _SearchAttempt:
+) -> tuple[str, int, dict[str, Any]]:
+    """Return the query, number of candidates and options of the search by a route."""
     merged: dict[str, Any] = {"mode": route.mode}
     if route.weights is not None and route.mode == "hybrid" and "fusion" not in options:
         merged["weights"] = route.weights
@@ -241,8 +232,7 @@ def _search_attempt(
     metadata_filter = conjoin(parse(options.get("filter")), parse(route.filter))
     merged |= {**options, "filter": conjoin(metadata_filter, time_filter(route.after, route.before))}
     query = route.query_without_history if "history" in merged else route.query
-    candidates = _CANDIDATES_PER_HIT * k if _sorts_by_time(route) and isinstance(k, int) else k
-    return _SearchAttempt(route, query, candidates, merged)
+    return query, _CANDIDATES_PER_HIT * k if _sorts_by_time(route) and isinstance(k, int) else k, merged
 
 
 def _may_drop_time(route: Route) -> bool:

@@ -197,19 +197,7 @@ _IDENTIFIER = re.compile(
     r")(?![\w])"
 )
 _PRODUCT_NAMES = frozenset(
-    [
-        "OpenAI",
-        "GitHub",
-        "LangChain",
-        "LlamaIndex",
-        "LangGraph",
-        "JavaScript",
-        "TypeScript",
-        "PostgreSQL",
-        "iPhone",
-        "YouTube",
-        "WeChat",
-    ]
+    "OpenAI GitHub LangChain LlamaIndex LangGraph JavaScript TypeScript PostgreSQL iPhone YouTube WeChat".split()  # noqa: SIM905
 )
 """Product names that look like identifiers."""
 

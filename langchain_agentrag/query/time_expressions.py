@@ -27,28 +27,11 @@ def _days(first: date, count: int, now: datetime) -> Interval:
     return _midnight(first, now.tzinfo), _midnight(first + count * _DAY, now.tzinfo)
 
 
-def _calendar_week(now: datetime, weeks_ago: int) -> Interval:
-    monday = now.date() - timedelta(days=now.weekday() + 7 * weeks_ago)
-    return _days(monday, 7, now)
-
-
 def _calendar_months(year: int, month: int, count: int, now: datetime) -> Interval:
     """Return calendar months; the first may lie outside of 1 to 12."""
     year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
     end_year, end_month = year + (month - 1 + count) // 12, (month - 1 + count) % 12 + 1
     return _midnight(date(year, month, 1), now.tzinfo), _midnight(date(end_year, end_month, 1), now.tzinfo)
-
-
-def _calendar_month(now: datetime, months_ago: int) -> Interval:
-    return _calendar_months(now.year, now.month - months_ago, 1, now)
-
-
-def _calendar_quarter(now: datetime, quarters_ago: int) -> Interval:
-    return _calendar_months(now.year, 3 * ((now.month - 1) // 3) + 1 - 3 * quarters_ago, 3, now)
-
-
-def _calendar_year(year: int, now: datetime) -> Interval:
-    return _calendar_months(year, 1, 12, now)
 
 
 def _calendar_day(year: int, month: int, day: int, now: datetime) -> Interval | None:
@@ -60,18 +43,15 @@ def _calendar_day(year: int, month: int, day: int, now: datetime) -> Interval | 
 
 def _calendar_unit(now: datetime, unit: str, units_ago: int) -> Interval:
     """Return a calendar week, month, quarter or year."""
-    unit = unit.lower()
-    if unit == "year":
-        return _calendar_year(now.year - units_ago, now)
-    return {"week": _calendar_week, "month": _calendar_month, "quarter": _calendar_quarter}[unit](
-        now, units_ago
-    )
+    if unit == "week":
+        return _days(now.date() - timedelta(days=now.weekday() + 7 * units_ago), 7, now)
+    count = {"month": 1, "quarter": 3, "year": 12}[unit]
+    return _calendar_months(now.year, (now.month - 1) // count * count + 1 - count * units_ago, count, now)
 
 
 def _weekday_of_week(now: datetime, weekday: int, weeks_ago: int) -> Interval:
     """Return a weekday, Monday is 0, of a calendar week."""
-    monday = now.date() - timedelta(days=now.weekday() + 7 * weeks_ago)
-    return _days(monday + timedelta(days=weekday), 1, now)
+    return _days(now.date() - timedelta(days=now.weekday() + 7 * weeks_ago - weekday), 1, now)
 
 
 def _latest_weekday(now: datetime, weekday: int, *, today: bool) -> Interval:
@@ -114,7 +94,7 @@ def _last_units(now: datetime, count: int, unit: str) -> Interval:
     if unit == "year":
         count, unit = 12 * count, "month"
     if unit == "month":
-        begin, _ = _calendar_month(now, count)
+        begin, _ = _calendar_unit(now, "month", count)
         day = min(now.day, monthrange(begin.year, begin.month)[1])
         return begin.replace(day=day, hour=now.hour, minute=now.minute), now
     return now - count * timedelta(**{f"{unit}s": 1}), now
@@ -265,8 +245,9 @@ def _english_weekday(match: re.Match[str], now: datetime) -> Interval | None:
 
 def _english_period(match: re.Match[str], now: datetime) -> Interval:
     units_ago = 0 if match["which"].lower() in {"this", "the current", "current"} else 1
-    if match["unit"].lower() != "weekend":
-        return _calendar_unit(now, match["unit"], units_ago)
+    unit = match["unit"].lower()
+    if unit != "weekend":
+        return _calendar_unit(now, unit, units_ago)
     is_weekend = now.weekday() >= 5  # noqa: PLR2004
     saturday, _ = _weekday_of_week(now, 5, 0 if is_weekend else units_ago)
     return saturday, saturday + 2 * _DAY
@@ -284,7 +265,7 @@ def _english_date(match: re.Match[str], now: datetime) -> Interval | None:
 def _english_month_part(match: re.Match[str], now: datetime) -> Interval | None:
     """Return a third of a month; of "late March" without a year that of the latest March that has begun."""
     if match["which"]:
-        return _month_part(match, _calendar_month(now, int(match["which"].lower() == "last")))
+        return _month_part(match, _calendar_unit(now, "month", int(match["which"].lower() == "last")))
     month = _EN_MONTHS[match["month"].lower()]
     return _month_part(match, _latest_month(now, month, int(match["year"]) if match["year"] else None))
 
@@ -301,7 +282,7 @@ _ENGLISH_RULES = (
     _rule(r"\b(?P<day>this)\s+(?P<part>morning|afternoon|evening)", _english_day),
     _rule(rf"\b{_EN_COUNT}\s+{_EN_UNIT}\s+(?:ago|back|earlier)\b", lambda m, now: _units_ago(now, _read_count(m["n"]), _english_unit(m["unit"]))),
     _rule(rf"\b(?:in|over|during|within)?\s*(?:the\s+)?(?:last|past|previous)\s+{_EN_COUNT}\s+{_EN_UNIT}\b", lambda m, now: _last_units(now, _read_count(m["n"]), _english_unit(m["unit"]))),
-    _rule(r"\bthe\s+(?P<unit>week|month|quarter|year)\s+before\s+(?P<which>last)\b", lambda m, now: _calendar_unit(now, m["unit"], 2)),
+    _rule(r"\bthe\s+(?P<unit>week|month|quarter|year)\s+before\s+(?P<which>last)\b", lambda m, now: _calendar_unit(now, m["unit"].lower(), 2)),
     _rule(rf"\b{_EN_MONTH_PART}(?:(?P<which>last|this)\s+month|{_EN_MONTH}(?:,?\s+{_YEAR})?)\b", _english_month_part),
     _rule(rf"\b(?:the\s+)?(?P<half>first|second)\s+half\s+of\s+(?:{_YEAR}|(?P<which>last|this)\s+year)\b|\bH(?P<number>[12])\s+(?:of\s+)?(?:(?P<year2>20\d\d)|(?P<which2>last|this)\s+year)\b", _english_half_year),
     _rule(rf"\b{_EN_MONTH}\s*(?=的|份|里)", _english_date, relative=False),
@@ -314,7 +295,7 @@ _ENGLISH_RULES = (
     _rule(rf"\b{_EN_MONTH},?\s+(?:of\s+)?{_YEAR}\b", _english_date, relative=False),
     _rule(rf"(?:{_PREPOSITION}|\b(?:last|this)\s+){_EN_MONTH}\b(?!\s+(?:order|we|you|i)\b)", _english_date, relative=False),
     _rule(rf"\bQ(?P<quarter>[1-4])(?:\s+(?:of\s+)?{_YEAR})?\b", _half_or_quarter, relative=False),
-    _rule(rf"{_PREPOSITION}{_YEAR}\b", lambda m, now: _calendar_year(int(m["year"]), now), relative=False),
+    _rule(rf"{_PREPOSITION}{_YEAR}\b", lambda m, now: _calendar_months(int(m["year"]), 1, 12, now), relative=False),
 )  # fmt: skip
 
 # -- Chinese ----------------------------------------------------------------------------------------------------------
@@ -383,14 +364,14 @@ _CHINESE_RULES = (
     _rule(rf"(?P<day>大前天|今天|今日|昨天|昨日|前天|前日){_ZH_DAY_PART}", lambda m, now: _day_part(m, _days(now.date() - _ZH_DAYS_AGO[m["day"]] * _DAY, 1, now))),
     _rule(rf"(?<!每)(?<!每个)(?P<which>上{{1,3}}个?|这个?|本)?{_ZH_WEEK}(?P<weekday>[一二三四五六日天])(?![年月个])(?:的)?{_ZH_DAY_PART}", _chinese_weekday),
     _rule(rf"(?P<which>上{{1,3}}个?|这个?|本){_ZH_WEEK}末", lambda m, now: (_weekday_of_week(now, 5, _periods_ago(m["which"]))[0], _weekday_of_week(now, 6, _periods_ago(m["which"]))[1])),
-    _rule(rf"(?P<which>上{{1,3}}个?|这个?|本){_ZH_WEEK}", lambda m, now: _calendar_week(now, _periods_ago(m["which"]))),
-    _rule(rf"(?P<which>上{{1,3}}个?|这个|本|当)月(?:份)?{_ZH_MONTH_PART}?", lambda m, now: _month_part(m, _calendar_month(now, _periods_ago(m["which"])))),
+    _rule(rf"(?P<which>上{{1,3}}个?|这个?|本){_ZH_WEEK}", lambda m, now: _calendar_unit(now, "week", _periods_ago(m["which"]))),
+    _rule(rf"(?P<which>上{{1,3}}个?|这个|本|当)月(?:份)?{_ZH_MONTH_PART}?", lambda m, now: _month_part(m, _calendar_unit(now, "month", _periods_ago(m["which"])))),
     _rule(rf"(?:{_ZH_YEAR}的?)?(?P<half>[上下])半年", _half_or_quarter),
     _rule(rf"(?:{_ZH_YEAR}的?)?(?:第(?P<quarter>[一二三四1-4])个?季度)", _half_or_quarter, relative=False),
     _rule(rf"{_ZH_YEAR}的?Q(?P<quarter>[1-4])(?![\d.])", _half_or_quarter, relative=False),
-    _rule(r"(?P<which>上个?|这个?|本)季度", lambda m, now: _calendar_months(now.year, 3 * ((now.month - 1) // 3) + 1 - 3 * _periods_ago(m["which"]), 3, now)),
-    _rule(r"(?P<which>今年|去年|前年|本年|上一年)", lambda m, now: _calendar_year(now.year - _YEARS_AGO[m["which"][0]], now)),
-    _rule(rf"{_YEAR}年(?![级内期])", lambda m, now: _calendar_year(int(m["year"]), now), relative=False),
+    _rule(r"(?P<which>上个?|这个?|本)季度", lambda m, now: _calendar_unit(now, "quarter", _periods_ago(m["which"]))),
+    _rule(r"(?P<which>今年|去年|前年|本年|上一年)", lambda m, now: _calendar_unit(now, "year", _YEARS_AGO[m["which"][0]])),
+    _rule(rf"{_YEAR}年(?![级内期])", lambda m, now: _calendar_months(int(m["year"]), 1, 12, now), relative=False),
     _rule(rf"(?:最近|过去|近|(?<!提)前(?=.{{1,4}}(?:天|周|星期|礼拜|个月))|这)的?{_ZH_COUNT}个?{_ZH_UNIT}(?:来|内|里|之内|以来)?", _chinese_last_units),
     _rule(rf"(?<![满每过超哪某同第\d百千万亿几]){_ZH_COUNT}个?{_ZH_UNIT}(?:之|以)?前(?![往后途景])", _chinese_units_ago),
 )  # fmt: skip

@@ -122,9 +122,9 @@ def read_english(words: Iterable[str]) -> int:
 _MAX_VARIANT_DIGITS = 8  # a longer number is a code
 _MAX_VARIANT = 10**12  # Chinese numerals from 万亿 on have no variant
 _YEAR_DIGITS = 4
-_COUNTED = "年月日号天点条章款"  # behind a single digit they show that it is a number
-_ARABIC_NUMBER = re.compile(r"(?<![A-Za-z0-9_.,:/+-])[0-9]+(?![A-Za-z0-9_]|[.,:/+-][0-9])")
-_CHINESE_NUMBER = re.compile("[零一二三四五六七八九〇两十百千万亿]+")
+_COUNTED = "(?=([年月日号天点条章款]?))"  # behind a single digit they show that it is a number
+_ARABIC_NUMBER = re.compile(r"(?<![A-Za-z0-9_.,:/+-])([0-9]+)(?![A-Za-z0-9_]|[.,:/+-][0-9])" + _COUNTED)
+_CHINESE_NUMBER = re.compile("([零一二三四五六七八九〇两十百千万亿]+)" + _COUNTED)
 
 
 def number_variants(text: str) -> list[str]:
@@ -140,16 +140,10 @@ def number_variants(text: str) -> list[str]:
     """
     variants: list[str] = []
     for match in _ARABIC_NUMBER.finditer(text):
-        variants += _chinese_variants(match[0], _counted_behind(text, match))
+        variants += _chinese_variants(match[1], match[2])
     for match in _CHINESE_NUMBER.finditer(text):
-        variants += _arabic_variants(match[0], _counted_behind(text, match))
+        variants += _arabic_variants(match[1], match[2])
     return list(dict.fromkeys(variants))
-
-
-def _counted_behind(text: str, number: re.Match[str]) -> str:
-    """Return the character behind a number if it is one of `_COUNTED`, else ""."""
-    behind = text[number.end() : number.end() + 1]
-    return behind if behind and behind in _COUNTED else ""
 
 
 def _chinese_variants(digits: str, counted: str) -> list[str]:
