@@ -1,6 +1,6 @@
 """Read the JSON objects in a language model's reply: between prose, in code fences, with common mistakes. Pure.
 
-Strict JSON is parsed as such. Anything else is rewritten as strict JSON first: “ ” 「 」 ‘ ’ and ' as quotes, quotes within
+Strict JSON is parsed as such. Anything else is rewritten as strict JSON first: “ ” 「 」 ‘ ’ and ' as quotes, quotes in
 strings, full-width punctuation, superfluous commas, unquoted keys and Python's constants. Values are not changed.
 
 The package json-repair (0.64) is no replacement: of two objects that differ it returns the last only, it takes cut-off

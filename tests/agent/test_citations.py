@@ -1,4 +1,4 @@
-"""Citations of an answer: what exists, what was read, what the passage says; unknown is always told."""
+"""Citations of an answer: whether the source exists, was read and supports the statement; unknown is always reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A route carried out: an agent's own tool history newest first, times, widening, and nobody else's memory."""
+"""Search by a route: an agent's own tool history newest first, times, wider searches, no other agent's memory."""
 
 from __future__ import annotations
 
