@@ -1,4 +1,4 @@
-"""Asking somebody's language model for a line of text, within a time."""
+"""Call a language model of any framework with a prompt and a timeout."""
 
 from __future__ import annotations
 
@@ -14,34 +14,25 @@ LanguageModel: TypeAlias = Callable[[str], Any] | Any
 
 
 class LLMError(EnvironmentFailure):
-    """The language model raised, took too long, or answered nothing."""
+    """The language model raised an error, timed out, or returned no text."""
 
 
 def check_llm(model: object) -> LanguageModel | None:
-    """The model unchanged.
-
-    Raises:
-        UsageError: it is of no known kind.
-    """
-    known = hasattr(model, "invoke") or hasattr(model, "complete") or callable(model)
-    if model is None or (known and not isinstance(model, type)):
+    """Return the model unchanged; raise UsageError if it is none of `LanguageModel`."""
+    supported = hasattr(model, "invoke") or hasattr(model, "complete") or callable(model)
+    if model is None or (supported and not isinstance(model, type)):
         return model
     raise UsageError(
-        f"Cannot ask {model!r}: pass a function prompt -> text, or a chat model of LangChain or LlamaIndex "
-        "(an instance, not the class)."
+        f"Cannot use {model!r} as a language model: pass a function prompt -> text, or a chat model of LangChain or "
+        "LlamaIndex (an instance, not the class)."
     )
 
 
 def ask_llm(model: LanguageModel, prompt: str, timeout: float) -> str:
-    """What the model answers, stripped; never empty.
-
-    Args:
-        model: The model.
-        prompt: What to say to it.
-        timeout: Seconds to wait. A model that answers later is not waited for.
+    """Return a model's answer to a prompt, stripped and not empty.
 
     Raises:
-        ModelFailure: it raised, took longer, or answered nothing.
+        LLMError: the model raised an error, took longer than `timeout` seconds, or returned no text.
     """
     try:
         text = run_with_timeout(timeout, lambda: call_llm(model, prompt), "agentrag-ask")
@@ -52,12 +43,12 @@ def ask_llm(model: LanguageModel, prompt: str, timeout: float) -> str:
             f"The language model failed: {' '.join(''.join(format_exception_only(error)).split())[:300]}"
         ) from error
     if not isinstance(text, str) or not text.strip():
-        raise LLMError(f"The language model answered no text but {text!r:.80}.")
+        raise LLMError(f"The language model returned {text!r:.80}, which is not text.")
     return text.strip()
 
 
-def call_llm(model: LanguageModel, prompt: str) -> Any:  # noqa: ANN401  somebody else's answer
-    """What a model answers, without any limit or check."""
+def call_llm(model: LanguageModel, prompt: str) -> Any:  # noqa: ANN401  the type is the model's
+    """Return a model's answer as it is, without timeout or check."""
     if hasattr(model, "invoke"):
         answer = model.invoke(prompt)
     elif hasattr(model, "complete"):

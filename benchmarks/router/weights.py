@@ -1,9 +1,9 @@
-"""What a fixed share of words does to the questions that the router calls exact; nDCG@10 by share.
+"""Effect of fixed weights on questions with exact terms (codes, quotations): nDCG@10 by (vector, keyword) share.
 
     python -m benchmarks.router.weights DATA… [--embeddings local]
 
-DATA are folders with corpus.jsonl, queries.jsonl and qrels.tsv. Of a large corpus some 400 texts are taken beside those
-that are relevant.
+DATA are folders with corpus.jsonl, queries.jsonl and qrels.tsv. Of a large corpus the relevant documents and a
+sample of about 400 others are indexed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from langchain_agentrag import DualIndexer, QueryUnderstandingRouter, SourceDocument
 
 SHARES = (None, (0.5, 0.5), (0.3, 0.7), (0.2, 0.8))
-TAKEN = 400
+SAMPLE = 400
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def gain(found: list[str], relevant: dict[str, int]) -> float:
+def ndcg(results: list[str], relevant: dict[str, int]) -> float:
     got = sum(
-        (2 ** relevant.get(doc_id, 0) - 1) / math.log2(place + 2) for place, doc_id in enumerate(found[:10])
+        (2 ** relevant.get(doc_id, 0) - 1) / math.log2(place + 2) for place, doc_id in enumerate(results[:10])
     )
     best = sorted(relevant.values(), reverse=True)[:10]
     return got / sum((2**grade - 1) / math.log2(place + 2) for place, grade in enumerate(best))
@@ -46,25 +46,27 @@ def main() -> None:
         for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]:
             query, document, grade = line.split("\t")
             qrels.setdefault(query, {})[document] = int(grade)
-        asked = [
+        questions = [
             q
             for q in lines(folder / "queries.jsonl")
             if q["_id"] in qrels and router.route(q["text"]).weights
         ]
-        needed = {document for query in asked for document in qrels[query["_id"]]}
+        relevant_ids = {document for query in questions for document in qrels[query["_id"]]}
         corpus = lines(folder / "corpus.jsonl")
-        step = max(1, len(corpus) // TAKEN)
-        taken = [text for place, text in enumerate(corpus) if text["_id"] in needed or place % step == 0]
-        documents = [SourceDocument(d["_id"], f"{d.get('title') or ''}\n{d['text']}".strip()) for d in taken]
+        step = max(1, len(corpus) // SAMPLE)
+        sample = [
+            text for place, text in enumerate(corpus) if text["_id"] in relevant_ids or place % step == 0
+        ]
+        documents = [SourceDocument(d["_id"], f"{d.get('title') or ''}\n{d['text']}".strip()) for d in sample]
         with tempfile.TemporaryDirectory() as store, DualIndexer(store, options.embeddings) as indexer:
             indexer.index_documents(documents)
             for share in SHARES:
                 gains = []
-                for query in asked:
+                for query in questions:
                     hits = indexer.search(query["text"], 20, weights=share)
-                    gains.append(gain(list(dict.fromkeys(hit.doc_id for hit in hits)), qrels[query["_id"]]))
+                    gains.append(ndcg(list(dict.fromkeys(hit.doc_id for hit in hits)), qrels[query["_id"]]))
                 print(
-                    f"{folder.name}: {share or 'adaptive'} {sum(gains) / len(gains):.3f} of {len(asked)} questions"
+                    f"{folder.name}: {share or 'adaptive'} {sum(gains) / len(gains):.3f} of {len(questions)} questions"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Numbers of a text by value: Arabic and Chinese numerals, words, thousands, percent, units of both languages."""
+"""Check by rules whether a passage supports a statement: quotations, identifiers, numbers with units, negation."""
 
 from __future__ import annotations
 
@@ -12,60 +12,24 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
+from langchain_agentrag.text.numerals import (
+    CHINESE_DIGITS,
+    CHINESE_UNITS,
+    ENGLISH_NUMBERS,
+    MAX_NUMERAL,
+    SCALES,
+    read_chinese,
+    read_english,
+)
 from langchain_agentrag.text.sentences import all_line_ends, clause_ends, sentence_ends
 from langchain_agentrag.text.tokenizer import STOP_WORDS, to_simplified
 
-_DIGITS = {
-    char: value
-    for value, chars in enumerate(
-        ["零〇", "一壹", "二两贰", "三叁", "四肆", "五伍", "六陆", "七柒", "八捌", "九玖"]
-    )
-    for char in chars
-}
-_SCALES = {"十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1_000, "仟": 1_000}
-_MYRIADS = {"万": 10_000, "亿": 100_000_000}
-_HAN_DIGIT = "[" + "".join([*_DIGITS, *_SCALES]) + "]"
-_WORDS = {
-    word: value
-    for value, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-            "twenty",
-        ]
-    )
-} | dict(
-    zip(["thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], range(30, 100, 10), strict=True)
-)
-_ENGLISH_SCALES = {
-    "hundred": 100,
-    "thousand": 1_000,
-    "million": 10**6,
-    "billion": 10**9,
-    "dozen": 12,
-    "k": 1_000,
-}
+# -- numbers, dates and identifiers -----------------------------------------------------------------------------------
 
-# Per dimension, each unit with its names and what one of it is in the unit that the dimension is compared in. A unit
-# that is not here takes no part. The "月" of a date is no duration; days and months have no fixed ratio.
+_CHINESE_DIGIT = "[" + "".join([*CHINESE_DIGITS, *CHINESE_UNITS]) + "]"
+
+# By dimension (the unit its amounts are compared in): the names of each unit and its factor to that unit. A unit that
+# is not listed is ignored. The "月" of a date is no duration; days and months have no fixed ratio.
 _DIMENSIONS = {
     "kg": {"μg 微克": "1/1000000000", "mg 毫克 milligram": "1/1000000", "g 克 gram gramme": "1/1000", "斤": "1/2",
            "kg 千克 公斤 kilogram kilo": "1", "t 吨 ton tonne": "1000"},
@@ -92,9 +56,9 @@ _DIMENSIONS = {
     )},
 }  # fmt: skip
 _UNITS = {
-    name: (dimension, Fraction(ratio))
+    name: (dimension, Fraction(factor))
     for dimension, units in _DIMENSIONS.items()
-    for names, ratio in units.items()
+    for names, factor in units.items()
     for name in names.split()
 }
 _CURRENCIES = {"$": "usd", "¥": "yuan", "￥": "yuan", "€": "eur"}
@@ -111,229 +75,197 @@ _MONTH = (
 )
 _DAY, _YEAR = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?", r"(?P<year>1\d{3}|20\d{2})"
 
-_CODE = re.compile(
+_IDENTIFIER = re.compile(
     r"(?<![\w.])(?=[\w.\-/:]*\d)(?=[\w.\-/:]*[A-Za-z])[A-Za-z0-9]+(?:[._\-/:]?[A-Za-z0-9]+)*", re.A
 )
-_DOTTED = re.compile(r"(?<![\w.])\d+(?:\.\d+){2,}(?![\w.])", re.A)
-_AFTER_DIGITS = re.compile(r"^[\d.,]+(?:k|[a-z°℃%]{1,4}(?:/[a-z]{1,4})?)$", re.I)
+_DOTTED_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+){2,}(?![\w.])", re.A)
+_NUMBER_WITH_UNIT = re.compile(r"^[\d.,]+(?:k|[a-z°℃%]{1,4}(?:/[a-z]{1,4})?)$", re.I)
 _ARABIC = re.compile(
     r"(?<![\d.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?(万亿|万|亿|千|百|k\b|thousand|million|billion|dozen))?",
     re.A | re.I,
 )
 _CHINESE = re.compile(
-    rf"百分之(?P<per>(?:{_HAN_DIGIT}|[万点])+|\d+(?:\.\d+)?)|(?P<plain>(?!(?:(?<=\d)|(?<=\d\s))[千百]){_HAN_DIGIT}(?:{_HAN_DIGIT}|[万亿点])*)"
+    rf"百分之(?P<per>(?:{_CHINESE_DIGIT}|[万点])+|\d+(?:\.\d+)?)|(?P<plain>(?!(?:(?<=\d)|(?<=\d\s))[千百]){_CHINESE_DIGIT}(?:{_CHINESE_DIGIT}|[万亿点])*)"
 )
-_NUMBER_WORD = "(?:" + "|".join([*_WORDS, "hundred", "thousand", "million", "billion", "dozen", "and"]) + ")"
+_NUMBER_WORD = (
+    "(?:" + "|".join([*ENGLISH_NUMBERS, "hundred", "thousand", "million", "billion", "dozen", "and"]) + ")"
+)
 _ENGLISH = re.compile(rf"\b{_NUMBER_WORD}(?:[\s-]+{_NUMBER_WORD})*\b", re.I)
-_HAN_NUMBER = rf"(?:\d{{1,4}}|{_HAN_DIGIT}{{1,4}})"
+_DATE_NUMBER = rf"(?:\d{{1,4}}|{_CHINESE_DIGIT}{{1,4}})"
 _DATES = [
     re.compile(pattern, re.I | re.A)
     for pattern in (
         rf"(?<![\w./-]){_YEAR}(?P<mark>[-/])(?P<month>\d{{1,2}})(?P=mark)(?P<day>\d{{1,2}})(?![\w/-]|\.\d)",
         rf"(?<![\w.,]){_DAY}(?:\sof)?[\s-]{_MONTH},?[\s-]{_YEAR}(?![\w,]\d|\w)",
         rf"\b{_MONTH}\s(?:{_DAY},?\s)?{_YEAR}(?![\w,]\d|\w)",
-        rf"(?:(?P<year>{_HAN_NUMBER})\s?年\s?)?(?P<month>{_HAN_NUMBER})\s?月\s?(?P<day>{_HAN_NUMBER})\s?[日号]",
+        rf"(?:(?P<year>{_DATE_NUMBER})\s?年\s?)?(?P<month>{_DATE_NUMBER})\s?月\s?(?P<day>{_DATE_NUMBER})\s?[日号]",
     )
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number of a text.
+    """A number in a text, with its unit.
 
     Attributes:
-        value: Its value as written.
-        unit: What its dimension is compared in (kilograms for each mass), or "".
-        written: As the text has it.
-        start: Where it begins, a currency sign before it included.
-        end: One past its end, its unit included.
-        sure: Whether it certainly counts something; "一" in 一些 and "one" in "one of them" need not.
-        ratio: What one of the unit it is written in is in `unit`.
-        per: Of a rate, what the dimension it is per is compared in; "" for others.
-        per_ratio: As `ratio`, for `per`.
+        value: The number as written.
+        unit: The unit its dimension is compared in (kilograms for any mass); "" without a unit.
+        text: The number as written, without its unit.
+        start: Offset of the first character, a currency sign included.
+        end: Offset behind the last character, the unit included.
+        certain: False for a word that need not be a number: 一 in 一些, "one" in "one of them".
+        factor: From the unit as written to `unit`.
+        per: Of a rate, the unit that the dimension behind "per" is compared in; "" otherwise.
+        per_factor: From the unit behind "per" as written to `per`.
     """
 
     value: Fraction
     unit: str
-    written: str
+    text: str
     start: int
     end: int
-    sure: bool = True
-    ratio: Fraction = Fraction(1)
+    certain: bool = True
+    factor: Fraction = Fraction(1)
     per: str = ""
-    per_ratio: Fraction = Fraction(1)
+    per_factor: Fraction = Fraction(1)
 
     @property
     def amount(self) -> Fraction:
-        """Its value in `unit`."""
-        return self.value * self.ratio
+        """The value in `unit`."""
+        return self.value * self.factor
 
     def equals(self, other: Quantity) -> bool:
-        """Whether both are one amount: in any units of one dimension, by value where one of them has no unit."""
+        """Return whether both are the same amount, in any units of one dimension; by value if one has no unit."""
         if not self.unit or not other.unit:
             return self.value == other.value
         if self.per and self.per == other.per:
-            same = self.amount * other.per_ratio == other.amount * self.per_ratio
+            same = self.amount * other.per_factor == other.amount * self.per_factor
         else:
             same = self.amount == other.amount
         return same and self.unit == other.unit
 
 
-def codes(text: str) -> set[str]:
-    """Identifiers that hold digits (E1102, v1.2.3, 10.20.30.40), in lower case; "30mm" is a number, not one."""
-    found = (match[0] for pattern in (_CODE, _DOTTED) for match in pattern.finditer(text))
-    return {code.lower().strip(".-/:") for code in found if not _AFTER_DIGITS.match(code)}
+def find_identifiers(text: str) -> set[str]:
+    """Return the identifiers with digits (E1102, v1.2.3, 10.20.30.40) in lower case; "30mm" is a number, not one."""
+    matches = (match[0] for pattern in (_IDENTIFIER, _DOTTED_NUMBER) for match in pattern.finditer(text))
+    return {
+        identifier.lower().strip(".-/:") for identifier in matches if not _NUMBER_WITH_UNIT.match(identifier)
+    }
 
 
-def quantities(text: str) -> list[Quantity]:
-    """The numbers of a text in any of their forms; those inside of identifiers are left out."""
-    for pattern in (_DOTTED, _CODE):
+def find_quantities(text: str) -> list[Quantity]:
+    """Return the numbers of a text, in Arabic or Chinese numerals or English words; none within identifiers."""
+    for pattern in (_DOTTED_NUMBER, _IDENTIFIER):
         text = pattern.sub(
-            lambda found: found[0] if _AFTER_DIGITS.match(found[0]) else " " * len(found[0]), text
+            lambda match: match[0] if _NUMBER_WITH_UNIT.match(match[0]) else " " * len(match[0]), text
         )
-    return [*_arabic(text), *_chinese(text), *_english(text)]
+    return [*_arabic_quantities(text), *_chinese_quantities(text), *_english_quantities(text)]
 
 
-def in_one_form(text: str) -> str:
-    """The text with each number in digits, in one unit per dimension, and dates in one order."""
-    text = with_dates_in_one_form(text)
-    pieces, place = [], 0
-    for one in sorted(quantities(text), key=lambda one: (one.start, -one.end)):
-        if one.sure and one.start >= place:
-            pieces += [text[place : one.start], f" {float(one.amount / one.per_ratio):.12g} {one.unit} "]
-            place = one.end
-    return "".join([*pieces, text[place:]])
+def normalize_quantities(text: str) -> str:
+    """Return the text with numbers as Arabic digits, one unit per dimension and dates as 2019年3月3日."""
+    text = normalize_dates(text)
+    pieces, end = [], 0
+    for quantity in sorted(find_quantities(text), key=lambda quantity: (quantity.start, -quantity.end)):
+        if quantity.certain and quantity.start >= end:
+            number = f" {float(quantity.amount / quantity.per_factor):.12g} {quantity.unit} "
+            pieces += [text[end : quantity.start], number]
+            end = quantity.end
+    return "".join([*pieces, text[end:]])
 
 
-def with_dates_in_one_form(text: str) -> str:
-    """The text with dates (2019-03-03, 3 March 2019, March 3, 2019, 二〇一九年三月三日) written as 2019年3月3日."""
+def normalize_dates(text: str) -> str:
+    """Return the text with dates (2019-03-03, 3 March 2019, March 3, 2019, 二〇一九年三月三日) as 2019年3月3日."""
     for pattern in _DATES:
-        text = pattern.sub(_date, text)
+        text = pattern.sub(_normal_date, text)
     return text
 
 
-def _date(found: re.Match[str]) -> str:
-    parts = found.groupdict()
+def _normal_date(match: re.Match[str]) -> str:
+    parts = match.groupdict()
     if parts.get("name"):
         month: int | None = _MONTHS.index(parts["name"][:3].lower()) + 1
     else:
-        month = _whole(parts["month"])
-    year, day = (_whole(parts[name]) if parts.get(name) else None for name in ("year", "day"))
+        month = _read_integer(parts["month"])
+    year, day = (_read_integer(parts[name]) if parts.get(name) else None for name in ("year", "day"))
     if month not in range(1, 13) or (day is not None and day not in range(1, 32)):
-        return found[0]
+        return match[0]
     head, tail = (f"{year}年" if year is not None else ""), (f"{day}日" if day is not None else "")
     return f" {head}{month}月{tail} "
 
 
-def _whole(written: str) -> int | None:
-    value = Fraction(written) if written.isdigit() and written.isascii() else _han_value(written)
+def _read_integer(numeral: str) -> int | None:
+    value = int(numeral) if numeral.isdigit() and numeral.isascii() else read_chinese(numeral)
     return None if value is None else int(value)
 
 
 def _quantity(text: str, value: Fraction, start: int, end: int, *, sign: str = "") -> Quantity:
-    """A number with the unit behind it, else the one its sign stands for, and what it is per."""
-    written, found = text[start:end], _UNIT_AFTER.match(text, end)
+    """Return a number with the unit behind it, else that of the sign before it, and what it is per."""
+    number, match = text[start:end], _UNIT_AFTER.match(text, end)
     name, per = (
-        (found["unit"].lower(), found["per"] or "") if found else (sign and _CURRENCIES.get(sign, sign), "")
+        (match["unit"].lower(), match["per"] or "") if match else (sign and _CURRENCIES.get(sign, sign), "")
     )
-    if found:
-        end = found.end()
+    if match:
+        end = match.end()
     elif sign:
         start -= len("百分之") if sign == "%" else 1
     if not per and (before := _PER_BEFORE.search(text[max(0, start - 16) : start])):
         per = before[1]
-    unit, ratio = _UNITS.get(name, ("", Fraction(1)))
-    per, per_ratio = _UNITS.get(per.lower(), ("", Fraction(1)))
-    return Quantity(value, unit, written, start, end, ratio=ratio, per=per, per_ratio=per_ratio)
+    unit, factor = _UNITS.get(name, ("", Fraction(1)))
+    per, per_factor = _UNITS.get(per.lower(), ("", Fraction(1)))
+    return Quantity(value, unit, number, start, end, factor=factor, per=per, per_factor=per_factor)
 
 
-def _arabic(text: str) -> Iterator[Quantity]:
-    for found in _ARABIC.finditer(text):
-        number, scale = found[0], (found[1] or "").lower()
-        digits = number[: len(number) - len(scale)].strip().replace(",", "")
-        factor = (
-            _MYRIADS.get(scale)
-            or _SCALES.get(scale)
-            or _ENGLISH_SCALES.get(scale)
-            or (10**12 if scale else 1)
-        )
-        before = text[: found.start()]
-        sign = "%" if before.endswith("百分之") else before[-1:] if before[-1:] in _CURRENCIES else ""
-        yield _quantity(text, Fraction(digits) * factor, *found.span(), sign=sign)
-
-
-def _chinese(text: str) -> Iterator[Quantity]:
-    for found in _CHINESE.finditer(text):
-        written = found["per"] or found["plain"]
-        if written.isascii():
+def _arabic_quantities(text: str) -> Iterator[Quantity]:
+    for match in _ARABIC.finditer(text):
+        number, scale = match[0], match[1] or ""
+        if len(number) > MAX_NUMERAL:
             continue
-        value = _han_value(written)
-        if value is not None:
-            if found["per"]:
-                yield Quantity(value, "%", found[0], *found.span())
-                continue
-            one = _quantity(text, value, *found.span())
-            yield replace(one, sure=value > 1 and (len(written) > 1 or bool(one.unit)))
+        digits = number[: len(number) - len(scale)].strip().replace(",", "")
+        factor = SCALES[scale.lower()] if scale else 1
+        before = text[max(0, match.start() - len("百分之")) : match.start()]
+        sign = "%" if before == "百分之" else before[-1:] if before[-1:] in _CURRENCIES else ""
+        yield _quantity(text, Fraction(digits) * factor, *match.span(), sign=sign)
 
 
-def _han_value(written: str) -> Fraction | None:
-    whole, _, decimals = written.partition("点")
-    if decimals and not all(char in _DIGITS for char in decimals):
-        return None
-    if not any(char in _SCALES or char in _MYRIADS for char in whole):
-        value = int("".join(str(_DIGITS[char]) for char in whole) or "0")
-    else:
-        value = _han_whole(whole)
-    fraction = (
-        Fraction(int("".join(str(_DIGITS[char]) for char in decimals)), 10 ** len(decimals))
-        if decimals
-        else 0
-    )
-    return Fraction(value) + fraction
-
-
-def _han_whole(written: str) -> int:
-    total = section = digit = 0
-    for char in written:
-        if char in _DIGITS:
-            digit = _DIGITS[char]
-        elif char in _SCALES:
-            section += (digit or 1) * _SCALES[char]
-            digit = 0
+def _chinese_quantities(text: str) -> Iterator[Quantity]:
+    for match in _CHINESE.finditer(text):
+        numeral = match["per"] or match["plain"]
+        value = None if numeral.isascii() else read_chinese(numeral)
+        if value is None:
+            continue
+        if match["per"]:
+            yield Quantity(value, "%", match[0], *match.span())
         else:
-            scale = _MYRIADS[char]
-            below = total >= scale  # 两亿零五百万: the millions are added, not multiplied
-            total = total + (section + digit) * scale if below else (total + section + digit) * scale
-            section = digit = 0
-    return total + section + digit
+            quantity = _quantity(text, value, *match.span())
+            yield replace(quantity, certain=value > 1 and (len(numeral) > 1 or bool(quantity.unit)))
 
 
-def _english(text: str) -> Iterator[Quantity]:
-    for found in _ENGLISH.finditer(text):
-        words = [word for word in re.split(r"[\s-]+", found[0].lower()) if word != "and"]
-        if not words or (words[0] not in _WORDS and re.search(r"\d\s*$", text[: found.start()])):
-            continue  # "2 million" has been read
-        total = current = 0
-        for word in words:
-            if word in _WORDS:
-                current += _WORDS[word]
-            elif word in {"hundred", "dozen"}:
-                current = (current or 1) * _ENGLISH_SCALES[word]
-            else:
-                total += (current or 1) * _ENGLISH_SCALES[word]
-                current = 0
-        value = total + current
-        one = _quantity(text, Fraction(value), *found.span())
-        yield replace(one, sure=value > 1 and (value > 10 or bool(one.unit)))  # noqa: PLR2004
+def _english_quantities(text: str) -> Iterator[Quantity]:
+    for match in _ENGLISH.finditer(text):
+        words = [word for word in re.split(r"[\s-]+", match[0].lower()) if word != "and"]
+        if not words or (words[0] not in ENGLISH_NUMBERS and _follows_digit(text, match.start())):
+            continue  # "2 million" is an Arabic number
+        value = read_english(words)
+        quantity = _quantity(text, Fraction(value), *match.span())
+        yield replace(quantity, certain=value > 1 and (value > 10 or bool(quantity.unit)))  # noqa: PLR2004
 
+
+def _follows_digit(text: str, start: int) -> bool:
+    while start and text[start - 1].isspace():
+        start -= 1
+    return text[max(0, start - 1) : start].isdecimal()
+
+
+# -- statement and passage --------------------------------------------------------------------------------------------
 
 Support = Literal["supported", "unsupported", "contradicted", "unknown"]
 
-_SAME = 0.85  # share of a statement's terms that a passage must hold in one place and in order
-_ALIKE = (
-    0.6  # from which on two clauses are about the same, so that a negation of one only is a contradiction
+_MIN_TERMS_IN_ORDER = (
+    0.85  # share of a statement's terms that a passage must contain in one place and in order
 )
-_SHORTEST_QUOTE = 4
+_MIN_SHARED_TERMS = 0.6  # of the shorter of two clauses, for both to be about the same thing
+_MIN_QUOTATION = 4  # characters
 
 _QUOTED = re.compile(r"“([^“”]+)”|「([^「」]+)」|『([^『』]+)』|\"([^\"\n]+)\"|‘([^‘’]{6,})’|«([^«»]+)»")
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+")
@@ -355,111 +287,116 @@ _NO_NEGATION_EN = re.compile(
 )
 
 
-def folded(text: str) -> str:
-    """The text as it is compared: one width, lower case, simplified, white space and hidden characters aside."""
-    plain = unicodedata.normalize("NFKC", text).lower()
-    plain = "".join(
-        char for char in plain if unicodedata.category(char) not in {"Cf", "Cc"} or char.isspace()
+def fold_text(text: str) -> str:
+    """Return the text for comparison: NFKC, lower case, simplified, single spaces, no invisible characters."""
+    folded = unicodedata.normalize("NFKC", text).lower()
+    folded = "".join(
+        char for char in folded if unicodedata.category(char) not in {"Cf", "Cc"} or char.isspace()
     )
-    plain = plain.replace("‘", "'").replace("’", "'").replace("“", '"').replace("”", '"')
-    return _HAN_RUN.sub(lambda found: to_simplified(found[0]), " ".join(plain.split()))
+    folded = folded.replace("‘", "'").replace("’", "'").replace("“", '"').replace("”", '"')
+    return _HAN_RUN.sub(lambda match: to_simplified(match[0]), " ".join(folded.split()))
 
 
-def quotations(text: str) -> list[str]:
-    """What stands in quotation marks, of either language, from four characters on."""
-    found = (next(filter(None, match.groups())).strip() for match in _QUOTED.finditer(text))
-    return [quote for quote in found if len(quote) >= _SHORTEST_QUOTE]
+def find_quotations(text: str) -> list[str]:
+    """Return the contents of Chinese and English quotation marks, from four characters on."""
+    contents = (next(filter(None, match.groups())).strip() for match in _QUOTED.finditer(text))
+    return [quotation for quotation in contents if len(quotation) >= _MIN_QUOTATION]
 
 
-def holds_quote(passage: str, quote: str) -> bool:
-    """Whether a quotation stands in a passage word by word; width, space, quotes and a full stop make no difference."""
-    parts = [_squeezed(part) for part in re.split(r"…+|\.{3,}|\[…\]", quote.strip())]
-    place, within = 0, _squeezed(passage)
+def contains_quotation(passage: str, quotation: str) -> bool:
+    """Return whether a passage contains a quotation word by word.
+
+    Width, spaces, quotation marks and final punctuation are ignored; "…", "..." and "[…]" stand for any text.
+    """
+    parts = [_without_spaces(part) for part in re.split(r"…+|\.{3,}|\[…\]", quotation.strip())]
+    passage, start = _without_spaces(passage), 0
     for part in (part.rstrip(".。,，;；") for part in parts):
-        found = within.find(part, place)
-        if found < 0:
+        place = passage.find(part, start)
+        if place < 0:
             return False
-        place = found + len(part)
+        start = place + len(part)
     return any(parts)
 
 
 def judge_by_rules(statement: str, passage: str) -> tuple[Support, str]:
-    """What rules say of a statement and a passage, and why ("" for "unknown").
+    """Return whether a passage supports a statement, and the reason ("" for "unknown").
 
-    "unsupported" when a quotation, a number or a code of the statement is not in the passage; "contradicted" when the
-    passage says the same with the opposite sign; "supported" when it says so in nearly the same words.
+    Returns:
+        "unsupported" if a quotation, number or identifier of the statement is not in the passage; "contradicted" if
+        the passage has a clause with nearly the same words of which only one is negated; "supported" if the passage
+        contains the statement in nearly the same words; else "unknown".
     """
-    for quote in quotations(statement):
-        if not holds_quote(passage, quote):
-            return "unsupported", f"the passage does not say “{quote[:60]}”"
-    missing = missing_numbers(statement, passage)
+    quotations = find_quotations(statement)
+    for quotation in quotations:
+        if not contains_quotation(passage, quotation):
+            return "unsupported", f"the passage does not say “{quotation[:60]}”"
+    missing = _missing_numbers(statement, passage)
     if missing:
         return "unsupported", f"the passage does not hold {', '.join(missing)}"
-    clauses = _clauses(statement)
-    parts = _clauses(passage)
-    for clause in clauses:
-        closest = max(parts, key=lambda part: _shared(_terms(clause), _terms(part)), default="")
-        if _alike(_terms(clause), _terms(closest)) and _negated(clause) != _negated(closest):
+    passage_clauses = _clauses(passage)
+    for clause in _clauses(statement):
+        clause_terms = _terms(clause)
+        closest = max(passage_clauses, key=lambda other: _shared(clause_terms, _terms(other)), default="")
+        if _same_topic(clause_terms, _terms(closest)) and _is_negated(clause) != _is_negated(closest):
             return "contradicted", f"the passage says “{closest.strip()[:80]}”"
-    terms = _terms(statement)
-    sentences = _sentences(passage)
-    windows = [
-        *sentences,
-        *(f"{first} {second}" for first, second in pairwise(sentences)),
-    ]
-    close = (window for window in windows if terms and _in_order(terms, _terms(window)) >= _SAME)
-    if any(not missing_numbers(statement, window) for window in close):
+    terms, sentences = _terms(statement), _sentences(passage)
+    windows = [*sentences, *(f"{first} {second}" for first, second in pairwise(sentences))]
+    similar = (
+        window
+        for window in windows
+        if terms and _share_in_order(terms, _terms(window)) >= _MIN_TERMS_IN_ORDER
+    )
+    if any(not _missing_numbers(statement, window) for window in similar):
         return "supported", "the passage says so in these words"
-    if quotations(statement) and _only_quotes(statement):
+    if quotations and _is_mostly_quotation(statement):
         return "supported", "it quotes the passage"
     return "unknown", ""
 
 
-def missing_numbers(statement: str, passage: str) -> list[str]:
-    """Numbers and codes of a statement that a passage does not hold, as the statement writes them."""
-    plain, there = (with_dates_in_one_form(folded(text)) for text in (statement, passage))
-    known = codes(there)
-    lost = [code for code in sorted(codes(plain)) if code not in known and code not in there]
-    held = quantities(there)
-    return lost + [
-        one.written for one in quantities(plain) if one.sure and not any(one.equals(other) for other in held)
+def _missing_numbers(statement: str, passage: str) -> list[str]:
+    """Return the identifiers and numbers of a statement, as written there, that a passage does not contain."""
+    statement, passage = (normalize_dates(fold_text(text)) for text in (statement, passage))
+    known_identifiers, known_quantities = find_identifiers(passage), find_quantities(passage)
+    identifiers = [
+        identifier
+        for identifier in sorted(find_identifiers(statement))
+        if identifier not in known_identifiers and identifier not in passage
+    ]
+    return identifiers + [
+        quantity.text
+        for quantity in find_quantities(statement)
+        if quantity.certain and not any(quantity.equals(other) for other in known_quantities)
     ]
 
 
-def _squeezed(text: str) -> str:
-    return "".join(folded(text).replace('"', "").split())
+def _without_spaces(text: str) -> str:
+    return "".join(fold_text(text).replace('"', "").split())
 
 
-def _only_quotes(statement: str) -> bool:
-    """Whether a statement says little besides what it quotes."""
-    rest = _QUOTED.sub(" ", statement)
-    return len(_terms(rest)) <= 3  # noqa: PLR2004  "the manual says", 手册写道
+def _is_mostly_quotation(statement: str) -> bool:
+    return len(_terms(_QUOTED.sub(" ", statement))) <= 3  # noqa: PLR2004  "the manual says", 手册写道
 
 
 def _sentences(text: str) -> list[str]:
     ends = sorted({*sentence_ends(text, 0, len(text)), *all_line_ends(text, 0, len(text)), len(text)})
-    pieces = (text[start:end].strip() for start, end in zip([0, *ends], ends, strict=False))
-    return [piece for piece in pieces if piece]
+    sentences = (text[start:end].strip() for start, end in zip([0, *ends], ends, strict=False))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _clauses(text: str) -> list[str]:
-    pieces = []
+    clauses = []
     for sentence in _sentences(text):
         ends = [*clause_ends(sentence, 0, len(sentence)), len(sentence)]
-        pieces += [
-            sentence[start:end]
-            for start, end in zip([0, *ends], ends, strict=False)
-            if sentence[start:end].strip()
-        ]
-    return pieces
+        clauses += [sentence[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    return [clause for clause in clauses if clause.strip()]
 
 
 @lru_cache(maxsize=4096)
 def _terms(text: str) -> tuple[str, ...]:
-    """Words of Latin scripts without stop words, and pairs of Han characters, in order."""
+    """Return the stemmed words without stop words and the pairs of Chinese characters, in order."""
     terms: list[str] = []
-    for found in _TERM.finditer(in_one_form(folded(text))):
-        word = found[0]
+    for match in _TERM.finditer(normalize_quantities(fold_text(text))):
+        word = match[0]
         if _HAN_RUN.fullmatch(word):
             terms += [word] if len(word) == 1 else [word[i : i + 2] for i in range(len(word) - 1)]
         elif word not in STOP_WORDS:
@@ -478,19 +415,18 @@ def _shared(terms: Sequence[str], others: Sequence[str]) -> int:
     return len(set(terms) & set(others))
 
 
-def _alike(terms: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether the shorter of two clauses is about what the longer one is about."""
-    least = min(len(set(terms)), len(set(others)))
-    return least > 1 and _shared(terms, others) / least >= _ALIKE
+def _same_topic(terms: Sequence[str], others: Sequence[str]) -> bool:
+    smaller = min(len(set(terms)), len(set(others)))
+    return smaller > 1 and _shared(terms, others) / smaller >= _MIN_SHARED_TERMS
 
 
-def _in_order(terms: Sequence[str], others: Sequence[str]) -> float:
+def _share_in_order(terms: Sequence[str], others: Sequence[str]) -> float:
     blocks = SequenceMatcher(None, terms, others, autojunk=False).get_matching_blocks()
     return sum(block.size for block in blocks) / len(terms)
 
 
-def _negated(text: str) -> bool:
-    plain = folded(text)
-    english = len(_NEGATED_EN.findall(_NO_NEGATION_EN.sub(" ", plain)))
-    chinese = len(_NEGATED_ZH.findall(_NO_NEGATION_ZH.sub(" ", plain)))
+def _is_negated(text: str) -> bool:
+    folded = fold_text(text)
+    english = len(_NEGATED_EN.findall(_NO_NEGATION_EN.sub(" ", folded)))
+    chinese = len(_NEGATED_ZH.findall(_NO_NEGATION_ZH.sub(" ", folded)))
     return (english + chinese) % 2 == 1

@@ -1,10 +1,10 @@
-"""`QueryUnderstandingRouter`: from a question and its conversation to a search, with the reasons."""
+"""`QueryUnderstandingRouter`: route a question and its conversation to a search, with the reasons."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -12,85 +12,79 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.filters import conjoin, parse, time_range_filter
 from langchain_agentrag.llm import LanguageModel, check_llm
-from langchain_agentrag.query.route_model import followed
-from langchain_agentrag.query.rules import DIALOGUE, KNOWN_TYPES, TOOL_CALL, Known, Route, route_by_rules
+from langchain_agentrag.query.model_route import route_by_model
+from langchain_agentrag.query.rules import (
+    DIALOGUE,
+    DOCUMENT_TYPES,
+    TOOL_CALL,
+    Route,
+    RouteTargets,
+    route_by_rules,
+)
 from langchain_agentrag.search.followup import HistoryTurn, complete_question, read_history
 from langchain_agentrag.times import EPOCH, document_time
 from langchain_agentrag.types import Hit, Hits
 
-_ALIKE = 0.6  # share of the best score from which on the newer of two hits comes first
-_WIDER = 4  # candidates per hit wanted that are put in order of time
-_AS_GOOD = 0.8  # share of the confidence without a date from which on the date is kept
+_SIMILAR_SCORE = 0.6  # share of the best score from which on hits are sorted by time
+_CANDIDATES_PER_HIT = 4  # candidates that are sorted by time, per hit wanted
+_SIMILAR_CONFIDENCE = 0.8  # share of the confidence without a time range from which on the time range is kept
 _RECENCY = timedelta(days=30)
 
 Names = Mapping[str, Iterable[str] | str] | Iterable[str]
 """Values, or values and the words that name each: {"manual": ["手册", "manual"]}."""
 
 
-class Searchable(Protocol):
-    """What can be searched: a `DualIndexer`, or an `AgentView`."""
+class SupportsSearch(Protocol):
+    """A `DualIndexer` or an `AgentView`."""
 
     def search(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
-        """The k best hits."""
+        """Return the k best hits."""
 
     async def asearch(self, query: str, k: int = 5, **options: Any) -> Hits:  # noqa: ANN401
-        """`search` without blocking."""
+        """`search` without blocking the event loop."""
 
 
 class RoutedHits(Hits):
-    """Hits, and the route that found them.
+    """Hits with the route they were searched by.
 
     Attributes:
-        route: What was searched for, where, and why.
+        route: Query, search type, filters, time range and reasons.
     """
 
-    def __init__(self, hits: Iterable[Hit], found: Hits, route: Route) -> None:
+    def __init__(self, hits: Iterable[Hit], result: Hits, route: Route) -> None:
         super().__init__(
             hits,
             query=route.question,
-            searched=found.searched,
-            mode=found.mode,
-            degraded=found.degraded,
-            trace=found.trace,
+            searched=result.searched,
+            mode=result.mode,
+            degraded=result.degraded,
+            trace=result.trace,
         )
         self.route = route
 
 
-@dataclass(frozen=True, slots=True)
-class _Try:
-    """One search: its route and the options for it."""
-
-    route: Route
-    options: dict[str, Any]
-
-    @property
-    def query(self) -> str:
-        """What is searched for; the search completes it from the conversation where it is told that."""
-        return self.route.alone if "history" in self.options else self.route.query
-
-
 class QueryUnderstandingRouter:
-    """Reads a question: what to search for, where, in which stretch of time, and with which leg.
+    """Router from a question to a search: query, document types, sources, time range and search type.
 
         router = QueryUnderstandingRouter(tz="Asia/Shanghai")
         hits = router.search(indexer.for_agent("lina"), "上次我是怎么解决那个错误的")
         print(hits.route.search_type, hits.route.reasons)
 
-    Rules for Chinese and English decide; a model may decide otherwise, within what is known: an answer that names an
-    unknown type, source or field, that cannot be read or comes too late leaves the rules' decision, with the reason in
-    `Route.fallback`. Neither a question nor a model can name an agent or a filter.
+    Rules for Chinese and English decide. A model may decide otherwise, among the types and sources passed here; if
+    its answer names an unknown type, source or field, cannot be parsed or comes too late, the rules decide and
+    `Route.fallback` has the reason. Neither a question nor a model can choose an agent or a filter.
 
     Args:
         model: A function prompt -> text, or a chat model of LangChain or LlamaIndex, asked about every question.
-        types: Types the store holds (metadata `type`), with words that name each; by default those that this package
-            writes. A question about a type that is not there is not narrowed to it.
+        types: Document types in the store (metadata `type`), with words that name each; by default those that this
+            package writes. A question about any other type is not narrowed to it.
         sources: Sources (metadata `source`), with words that name each.
-        tz: Zone whose days are meant: a name such as "Asia/Shanghai", or a tzinfo; UTC by default.
-        clock: What time it is; the system's by default.
-        model_timeout: Seconds the model may take.
+        tz: Time zone whose days are meant: a name such as "Asia/Shanghai", or a tzinfo; UTC by default.
+        clock: Returns the present, aware; the system clock by default.
+        model_timeout: Seconds to wait for the model.
 
     Raises:
-        UsageError: the model is of no known kind, or there is no such zone.
+        UsageError: the model is of an unknown kind, or there is no such time zone.
     """
 
     def __init__(
@@ -104,33 +98,36 @@ class QueryUnderstandingRouter:
         model_timeout: float = 5.0,
     ) -> None:
         self._model = check_llm(model)
-        self._known = Known(
-            _names("types", KNOWN_TYPES if types is None else types), _names("sources", sources)
+        self._targets = RouteTargets(
+            _words_by_name("types", DOCUMENT_TYPES if types is None else types),
+            _words_by_name("sources", sources),
         )
-        self._zone, self._clock, self._timeout = _zone(tz), clock, model_timeout
+        self._zone, self._clock, self._timeout = _time_zone(tz), clock, model_timeout
 
     def route(
         self, question: str, *, history: Sequence[Any] | None = None, now: datetime | None = None
     ) -> Route:
-        """How to search for a question.
+        """Return the route of a question.
 
         Args:
             question: The question.
             history: The conversation before it; see `SearchOptions`.
-            now: The present, aware.
+            now: The present, aware; by default that of `clock`.
 
         Raises:
-            InvalidQueryError: the question is no text, the history no list of turns, or now has no zone.
+            InvalidQueryError: the question is not a string, the history not a list of turns, or `now` not aware.
         """
         if not isinstance(question, str):
             raise InvalidQueryError(
                 f"Cannot route a {type(question).__name__}: the question must be a string."
             )
-        turns, present = read_history(history), self._present(now)
-        route = route_by_rules(question, complete_question(question, turns).query, self._known, present)
+        turns, now = read_history(history), self._aware_time(now)
+        route = route_by_rules(question, complete_question(question, turns).query, self._targets, now)
         if self._model is None or not any(map(str.isalnum, question)):
             return route
-        return followed(route, self._model, self._known, present, history=_told(turns), timeout=self._timeout)
+        return route_by_model(
+            route, self._model, self._targets, now, history=_format_history(turns), timeout=self._timeout
+        )
 
     async def aroute(
         self, question: str, *, history: Sequence[Any] | None = None, now: datetime | None = None
@@ -140,7 +137,7 @@ class QueryUnderstandingRouter:
 
     def search(
         self,
-        store: Searchable,
+        store: SupportsSearch,
         question: str,
         k: int = 5,
         *,
@@ -150,33 +147,34 @@ class QueryUnderstandingRouter:
     ) -> RoutedHits:
         """Route a question and search for it.
 
-        A type or source that nothing is found under is let go, and so is a date that texts may name themselves ("in
-        2015") where clearly more convincing hits are found without it; the reasons say so. A time relative to now
-        (yesterday) is never let go.
+        If the types and sources of the route have no hits, everything is searched. A date that documents may name
+        themselves ("in 2015") is dropped if the hits without it have a clearly higher confidence. The reasons say so.
+        A time relative to now (yesterday) is never dropped.
 
         Args:
             store: A `DualIndexer`, with agent_id among the options, or the `AgentView` of an agent.
             question: The question.
-            k: Hits wanted.
+            k: Number of hits.
             history: The conversation before it.
-            now: The present, aware.
-            options: Options of the search; they come before what the route says, a filter narrows further.
+            now: The present, aware; by default that of `clock`.
+            options: Search options; they override those of the route, except that a filter narrows further.
 
         Raises:
             InvalidQueryError, FilterError, RetrievalError: as of `DualIndexer.search`.
         """
         route = self.route(question, history=history, now=now)
-        best: tuple[Hits, Route] | None = None
-        for attempt in _attempts(route, options, history):
-            found = store.search(attempt.query, _wanted(attempt.route, k), **attempt.options)
-            best = _better(best, found, attempt.route)
-            if _enough(*best):
+        best = Hits(), route
+        for candidate in _routes_to_try(route):
+            query, limit, search_options = _search_arguments(candidate, k, options, history)
+            hits = store.search(query, limit, **search_options)
+            best = _more_confident(best, (hits, candidate))
+            if _is_sufficient(*best):
                 break
-        return _ordered(*(best or (Hits(), route)), k)
+        return _routed_hits(*best, k)
 
     async def asearch(
         self,
-        store: Searchable,
+        store: SupportsSearch,
         question: str,
         k: int = 5,
         *,
@@ -186,106 +184,113 @@ class QueryUnderstandingRouter:
     ) -> RoutedHits:
         """`search` without blocking the event loop."""
         route = await self.aroute(question, history=history, now=now)
-        best: tuple[Hits, Route] | None = None
-        for attempt in _attempts(route, options, history):
-            found = await store.asearch(attempt.query, _wanted(attempt.route, k), **attempt.options)
-            best = _better(best, found, attempt.route)
-            if _enough(*best):
+        best = Hits(), route
+        for candidate in _routes_to_try(route):
+            query, limit, search_options = _search_arguments(candidate, k, options, history)
+            hits = await store.asearch(query, limit, **search_options)
+            best = _more_confident(best, (hits, candidate))
+            if _is_sufficient(*best):
                 break
-        return _ordered(*(best or (Hits(), route)), k)
+        return _routed_hits(*best, k)
 
-    def _present(self, now: datetime | None) -> datetime:
-        found = now if now is not None else self._clock() if self._clock is not None else datetime.now(UTC)
-        if found.tzinfo is None or found.utcoffset() is None:
-            raise InvalidQueryError(f"now={found!r} has no zone: pass an aware datetime.")
-        return found.astimezone(self._zone)
+    def _aware_time(self, now: datetime | None) -> datetime:
+        if now is None:
+            now = self._clock() if self._clock is not None else datetime.now(UTC)
+        if now.tzinfo is None or now.utcoffset() is None:
+            raise InvalidQueryError(f"now={now!r} has no time zone: pass an aware datetime.")
+        return now.astimezone(self._zone)
 
 
-def _attempts(route: Route, options: Mapping[str, Any], history: Sequence[Any] | None) -> list[_Try]:
-    """The search, and wider ones for when it finds nothing."""
+def _routes_to_try(route: Route) -> list[Route]:
+    """Return the route and wider ones, to try in this order until one has hits."""
     routes = [route]
-    if route.soft and (route.after or route.before):
-        why = "documents of that time hardly answer it, so those of any time"
-        reasons = (*routes[-1].reasons, why)
-        routes.append(replace(routes[-1], after=None, before=None, soft=False, reasons=reasons))
+
+    def widen(reason: str, **changes: Any) -> None:  # noqa: ANN401
+        routes.append(replace(routes[-1], reasons=(*routes[-1].reasons, reason), **changes))
+
+    if _may_drop_time(route):
+        reason = "documents of that time hardly answer it, so those of any time"
+        widen(reason, after=None, before=None, time_is_optional=False)
     if route.search_type == "tool_history":
-        why = "no tool call was found, so what was said as well"
-        routes.append(replace(routes[-1], types=(TOOL_CALL, DIALOGUE), reasons=(*routes[-1].reasons, why)))
+        widen("no tool call was found, so what was said as well", types=(TOOL_CALL, DIALOGUE))
     if route.types or route.sources:
-        why = "nothing was found there, so everything"
-        routes.append(replace(routes[-1], types=(), sources=(), reasons=(*routes[-1].reasons, why)))
-    return [_Try(one, _options(one, options, history)) for one in routes]
+        widen("nothing was found there, so everything", types=(), sources=())
+    return routes
 
 
-def _better(best: tuple[Hits, Route] | None, found: Hits, route: Route) -> tuple[Hits, Route]:
-    """What was found last, unless what was found before it, of a date, is about as convincing."""
-    if best is not None and best[0] and best[0].confidence >= _AS_GOOD * found.confidence:
-        return best[0], replace(best[1], soft=False)
-    return found, route
-
-
-def _enough(found: Hits, route: Route) -> bool:
-    return bool(found) and not (route.soft and (route.after or route.before))
-
-
-def _options(route: Route, options: Mapping[str, Any], history: Sequence[Any] | None) -> dict[str, Any]:
-    narrowed = conjoin(
-        conjoin(parse(options.get("filter")), parse(route.filter)),
-        time_range_filter(route.after, route.before),
-    )
-    found: dict[str, Any] = {"mode": route.mode}
+def _search_arguments(
+    route: Route, k: int, options: Mapping[str, Any], history: Sequence[Any] | None
+) -> tuple[str, int, dict[str, Any]]:
+    """Return the query, number of candidates and options of the search by a route."""
+    merged: dict[str, Any] = {"mode": route.mode}
     if route.weights is not None and route.mode == "hybrid" and "fusion" not in options:
-        found["weights"] = route.weights
-    if route.newest_first and not _by_time(route):
-        found["recency"] = _RECENCY
+        merged["weights"] = route.weights
+    if route.newest_first and not _sorts_by_time(route):
+        merged["recency"] = _RECENCY
     if history is not None and route.by == "rules":
-        found["history"] = history
-    return {**found, **options, "filter": narrowed}
+        merged["history"] = history
+    metadata_filter = conjoin(parse(options.get("filter")), parse(route.filter))
+    merged |= {**options, "filter": conjoin(metadata_filter, time_range_filter(route.after, route.before))}
+    query = route.query_without_history if "history" in merged else route.query
+    return query, _CANDIDATES_PER_HIT * k if _sorts_by_time(route) and isinstance(k, int) else k, merged
 
 
-def _by_time(route: Route) -> bool:
+def _may_drop_time(route: Route) -> bool:
+    return route.time_is_optional and bool(route.after or route.before)
+
+
+def _sorts_by_time(route: Route) -> bool:
     return route.newest_first and route.search_type in {"memory", "tool_history"}
 
 
-def _wanted(route: Route, k: int) -> int:
-    return _WIDER * k if _by_time(route) and isinstance(k, int) else k
+def _more_confident(best: tuple[Hits, Route], latest: tuple[Hits, Route]) -> tuple[Hits, Route]:
+    """Return the latest hits, unless those before them, of a time range, have about the same confidence."""
+    hits, route = best
+    if hits and hits.confidence >= _SIMILAR_CONFIDENCE * latest[0].confidence:
+        return hits, replace(route, time_is_optional=False)
+    return latest
 
 
-def _ordered(found: Hits, route: Route, k: int) -> RoutedHits:
-    """The k hits; of an agent's past those that are about as good as the best one, newest first, then the others."""
-    hits = list(found)
-    if _by_time(route) and hits:
-        least = _ALIKE * hits[0].score
-        alike = [hit for hit in hits if hit.score >= least]
-        alike.sort(key=lambda hit: document_time(hit.metadata) or EPOCH, reverse=True)
-        hits = [*alike, *(hit for hit in hits if hit.score < least)]
-    return RoutedHits(hits[:k], found, route)
+def _is_sufficient(hits: Hits, route: Route) -> bool:
+    return bool(hits) and not _may_drop_time(route)
 
 
-def _names(what: str, given: Names) -> dict[str, tuple[str, ...]]:
-    if isinstance(given, str):
-        raise UsageError(f"{what}={given!r} must be a list, or a dict of words that name each.")
-    if not isinstance(given, Mapping):
-        given = {name: (name,) for name in given}
-    found = {
+def _routed_hits(result: Hits, route: Route, k: int) -> RoutedHits:
+    """Return the k first hits; of an agent's past, hits of about the best score come first, sorted from the newest."""
+    hits = list(result)
+    if _sorts_by_time(route) and hits:
+        min_score = _SIMILAR_SCORE * hits[0].score
+        similar = [hit for hit in hits if hit.score >= min_score]
+        similar.sort(key=lambda hit: document_time(hit.metadata) or EPOCH, reverse=True)
+        hits = [*similar, *(hit for hit in hits if hit.score < min_score)]
+    return RoutedHits(hits[:k], result, route)
+
+
+def _words_by_name(parameter: str, names: Names) -> dict[str, tuple[str, ...]]:
+    if isinstance(names, str):
+        raise UsageError(
+            f"{parameter}={names!r} must be a list of names, or a dict of names and the words for each."
+        )
+    if not isinstance(names, Mapping):
+        names = {name: (name,) for name in names}
+    if not all(isinstance(name, str) and name for name in names):
+        raise UsageError(f"{parameter}={list(names)!r}: every name must be a non-empty string.")
+    return {
         name: tuple(word for word in ((words,) if isinstance(words, str) else words) if word.strip())
-        for name, words in given.items()
+        for name, words in names.items()
     }
-    if not all(isinstance(name, str) and name for name in found):
-        raise UsageError(f"{what}={list(given)!r}: names are texts.")
-    return found
 
 
-def _zone(given: str | tzinfo) -> tzinfo:
-    if isinstance(given, tzinfo):
-        return given
+def _time_zone(zone: str | tzinfo) -> tzinfo:
+    if isinstance(zone, tzinfo):
+        return zone
     try:
-        return ZoneInfo(given)
+        return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, TypeError) as error:
         raise UsageError(
-            f"tz={given!r} is no time zone: give a name such as 'Asia/Shanghai', or a tzinfo."
+            f"tz={zone!r} is not a time zone: pass a name such as 'Asia/Shanghai', or a tzinfo."
         ) from error
 
 
-def _told(turns: Sequence[HistoryTurn]) -> str:
+def _format_history(turns: Sequence[HistoryTurn]) -> str:
     return "\n".join(f"{turn.role or '-'}: {turn.text[:400]}" for turn in turns)

@@ -1,9 +1,9 @@
-"""Where a question should be looked for, by rules alone: search type, types and sources, time, words. Pure."""
+"""Route a question by rules in Chinese and English: search type, document types, sources, time range, weights. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from errno import errorcode
@@ -13,38 +13,38 @@ from langchain_agentrag.query.time_expressions import TimeRange, time_range
 from langchain_agentrag.text.tokenizer import to_simplified
 
 RouteType = Literal["hybrid", "vector", "keyword", "memory", "tool_history"]
-"""How a question is searched for: by both legs or one of them, or in what an agent said, or in what it did."""
+"""Search in both indexes or one of them, or in an agent's dialogues ("memory") or tool calls ("tool_history")."""
 
 ROUTE_TYPES: tuple[RouteType, ...] = get_args(RouteType)
 
 DIALOGUE, TOOL_CALL, ROW, SCHEMA = "dialogue", "tool_call", "row", "schema"
-KNOWN_TYPES = (DIALOGUE, TOOL_CALL, ROW, SCHEMA, "file", "item")
+DOCUMENT_TYPES = (DIALOGUE, TOOL_CALL, ROW, SCHEMA, "file", "item")
 """Values of the metadata key `type` that this package writes."""
 
-WORD_WEIGHTS = (0.5, 0.5)
-"""Share of (vector, keyword) for a question that names something exactly; more for words loses on long questions
-(`python -m benchmarks.router.weights`)."""
+EXACT_TERM_WEIGHTS = (0.5, 0.5)
+"""Share of (vector, keyword) for a question with a code or a quotation; a larger keyword share does worse on long
+questions (`python -m benchmarks.router.weights`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How to search for a question, and why.
+    """Search options for a question, with the reasons.
 
     Attributes:
-        question: As it was asked.
-        query: What to search for: completed from the conversation, without the words that name a time.
+        question: The question as the user wrote it.
+        query: Text to search for: completed from the conversation, without the words that name a time.
         search_type: See `RouteType`.
         types: Only documents of these types; empty for all.
         sources: Only documents of these sources; empty for all.
-        after, before: Only documents of this stretch of time, aware; None for no bound.
+        after, before: Only documents from this time range, with time zones; None for no bound.
         weights: Share of (vector, keyword); None lets the fusion rule choose.
-        newest_first: Whether of what is found the newest comes first.
-        reasons: Why, one sentence per decision.
-        by: "rules", or "model" where one was followed.
-        fallback: Why a model was not followed, or not in all; "" otherwise.
-        alone: The query without what the conversation adds, for a search that is told the conversation itself and weighs
-            its words less.
-        soft: Whether the time is only a guess that a search may drop: the text may name that date as well.
+        newest_first: Whether the newest of the hits come first.
+        reasons: One sentence per decision.
+        by: "rules", or "model" if a model's answer was used.
+        fallback: Why a model's answer was not used, or not all of it; "" otherwise.
+        query_without_history: The query without the words completed from the conversation, for a search that is given the
+            conversation itself and weighs its words less.
+        time_is_optional: Whether a search may drop the time range, because a document may name that date itself.
     """
 
     question: str
@@ -59,31 +59,31 @@ class Route:
     reasons: tuple[str, ...] = ()
     by: Literal["rules", "model"] = "rules"
     fallback: str = ""
-    alone: str = field(default="", repr=False)
-    soft: bool = field(default=False, repr=False)
+    query_without_history: str = field(default="", repr=False)
+    time_is_optional: bool = field(default=False, repr=False)
 
     @property
     def filter(self) -> dict[str, Any]:
-        """Types and sources as a filter over metadata; empty for none."""
-        found: dict[str, Any] = {}
-        for key, values in (("type", self.types), ("source", self.sources)):
-            if values:
-                found[key] = values[0] if len(values) == 1 else {"$in": list(values)}
-        return found
+        """Metadata filter of the types and sources; empty for all."""
+        return {
+            key: values[0] if len(values) == 1 else {"$in": list(values)}
+            for key, values in (("type", self.types), ("source", self.sources))
+            if values
+        }
 
     @property
     def mode(self) -> Literal["hybrid", "vector", "keyword"]:
-        """The legs that are asked."""
+        """Indexes to search in."""
         return self.search_type if self.search_type in {"vector", "keyword"} else "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a store.
+class RouteTargets:
+    """Document types and sources that a question may be narrowed to.
 
     Attributes:
-        types: Types of documents and the words that name each.
-        sources: Sources and the words that name each.
+        types: Each type with the words that name it.
+        sources: Each source with the words that name it.
     """
 
     types: Mapping[str, tuple[str, ...]]
@@ -161,25 +161,25 @@ _DEFINITION = re.compile(
     r"(?!(?:the|our|my|your|this|that|in|on|an?)\b)[\w-]+(?:\s+[\w-]+){0,2}\s*\??$)",
     re.IGNORECASE,
 )
-"""Asks what a word means, whatever the word."""
+"""Asks what a word means; no other rule applies then."""
 _HOW_TO = re.compile(
     r"如何|怎么|怎样|为什么|为何|是否支持|能否|报错|\bhow\s+(?:to|do|does|can|should)\b|\bwhy\b",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"[“\"「『《‘']([^”\"」』》’']{2,80})[”\"」』》’'](?![a-z])")
-_EXACT = re.compile(
+_ASKS_EXACT = re.compile(
     r"(?:精确|逐字|原文|一字不差|完全匹配|包含.{0,12}字样|关键[词字](?:来)?(?:检索|搜|查|匹配|[:：]))|"
     r"\b(?:exact(?:ly)?(?:\s+(?:match|phrase|words?))|verbatim|literal(?:ly)?|keyword\s+search|containing\s+the\s+(?:words?|phrase|string)|grep)\b",
     re.IGNORECASE,
 )
-_MEANING = re.compile(
+_ASKS_SIMILAR = re.compile(
     r"(?:意思|含义|语义|大意)(?:上)?(?:相近|相似|差不多|类似|接近)|近义|相关概念|"
     r"(?:和|与|跟)这[^。？?]{0,8}(?:意思差不多|差不多|相似|类似|相近)|类似(?:于)?[“\"「]|"
     r"(?:类似|相似|相近)的(?:案例|方案|条款|规定|说法|文档|内容|例子|文章|段落|表述|问题)|"
     r"\b(?:similar\s+(?:to|in\s+meaning)|something\s+like|along\s+the\s+lines\s+of|semantically|related\s+in\s+meaning|conceptually)\b",
     re.IGNORECASE,
 )
-_CODE = re.compile(
+_IDENTIFIER = re.compile(
     r"(?<![\w.])(?:"
     r"[A-Z]{1,8}[-_]?\d{2,}[\w-]*"  # E1102, ORA-00942, WO-318
     r"|\d+(?:\.\d+){2,}"  # 10.20.30.40, 1.2.3
@@ -196,120 +196,104 @@ _CODE = re.compile(
     r"|--[a-z][\w-]+"
     r")(?![\w])"
 )
-_NAMED_CODES = frozenset(
-    [
-        "OpenAI",
-        "GitHub",
-        "LangChain",
-        "LlamaIndex",
-        "LangGraph",
-        "JavaScript",
-        "TypeScript",
-        "PostgreSQL",
-        "iPhone",
-        "YouTube",
-        "WeChat",
-    ]
+_PRODUCT_NAMES = frozenset(
+    "OpenAI GitHub LangChain LlamaIndex LangGraph JavaScript TypeScript PostgreSQL iPhone YouTube WeChat".split()  # noqa: SIM905
 )
-"""Names that look like identifiers."""
+"""Product names that look like identifiers."""
 
 _NEWEST = re.compile(
     r"最新|最近|最后一次|最近一次|上次|上回|刚才|刚刚|\b(?:latest|newest|most\s+recent(?:ly)?|last\s+time)\b",
     re.IGNORECASE,
 )
-_FRAME = re.compile(
+_REQUEST_PHRASE = re.compile(
     r"^(?:请|麻烦|帮我|帮忙|能不能|可以)*(?:帮我)?(?:查一?下|找一?下|搜一?下|搜索一?下|检索一?下|看一?下|告诉我)[，,:：]?\s*|"
     r"^(?:please\s+)?(?:can\s+you\s+|could\s+you\s+)?(?:search\s+for|look\s+up|look\s+for|find\s+me|show\s+me)\s+",
     re.IGNORECASE,
 )
 _SENTENCE_ENDS = frozenset("。？！?!.…，,")
-_EDGE = " \t\u3000,，。.、:：;；的"
+_TRIMMED = " \t\u3000,，。.、:：;；的"
 
 
-def route_by_rules(question: str, query: str, known: Known, now: datetime) -> Route:
-    """The route of a question.
+def route_by_rules(question: str, query: str, targets: RouteTargets, now: datetime) -> Route:
+    """Return the route of a question.
 
     Args:
-        question: As it was asked; every decision but the words is made on it.
+        question: The question as the user wrote it; everything but the query is decided on it.
         query: The question, completed from its conversation.
-        known: Types and sources of the store.
-        now: The present, with the zone whose days are meant.
+        targets: Types and sources of the store.
+        now: The present, in the time zone whose days are meant.
     """
     reasons: list[str] = []
-    plain = to_simplified(question)  # of the same length; the rules know simplified characters
-    search_type, types = _kind_of(plain, known, reasons)
-    named_types, sources = _named(plain, known, reasons)
-    types = (
-        tuple(dict.fromkeys((*named_types, *types)))
-        if search_type not in {"memory", "tool_history"}
-        else types
-    )
-    exact, weights = _exactness(plain, reasons)
-    if search_type == "hybrid" and exact is not None:
-        search_type = exact
-    when = time_range(plain, now)
-    after = before = None
-    if when is not None:
-        after, before = when.after, when.before
-        reasons.append(f"“{when.words}” is {_shown(after)} to {_shown(before)}")
-    newest = search_type == "tool_history" or bool(_NEWEST.search(plain))
+    simplified = to_simplified(question)  # of the same length; the rules are written in simplified characters
+    search_type, types = _match_intent(simplified, targets, reasons)
+    named_types, sources = _named_targets(simplified, targets, reasons)
+    if search_type not in {"memory", "tool_history"}:
+        types = tuple(dict.fromkeys((*named_types, *types)))
+    exact_type, weights = _match_exact_terms(simplified, reasons)
+    if search_type == "hybrid" and exact_type is not None:
+        search_type = exact_type
+    time = time_range(simplified, now)
+    after, before = (time.after, time.before) if time is not None else (None, None)
+    if time is not None:
+        reasons.append(f"“{time.words}” is {_format_time(after)} to {_format_time(before)}")
     return Route(
         question=question,
-        query=_query(query, question, when),
-        alone=_query(question, question, when),
+        query=_search_text(query, question, time),
+        query_without_history=_search_text(question, question, time),
         search_type=search_type,
         types=types,
         sources=sources,
         after=after,
         before=before,
         weights=weights if search_type not in {"keyword", "vector"} else None,
-        newest_first=newest,
+        newest_first=search_type == "tool_history" or bool(_NEWEST.search(simplified)),
         reasons=tuple(reasons) or ("nothing names a place, a time or an exact word",),
-        soft=when is not None and not when.relative and search_type not in {"memory", "tool_history"},
+        time_is_optional=time is not None
+        and not time.relative
+        and search_type not in {"memory", "tool_history"},
     )
 
 
-def _kind_of(question: str, known: Known, reasons: list[str]) -> tuple[RouteType, tuple[str, ...]]:
+def _match_intent(
+    question: str, targets: RouteTargets, reasons: list[str]
+) -> tuple[RouteType, tuple[str, ...]]:
+    """Return the search type and document types of a question about a database or an agent's past."""
     if _DEFINITION.search(question):
         return "hybrid", ()
-    for name, patterns, types, kind, reason in (
+    intents: tuple[tuple[str, Sequence[str], tuple[str, ...], RouteType, str], ...] = (
         ("schema", _SCHEMA, (SCHEMA,), "hybrid", "asks how the database is built"),
         ("tools", _TOOL_HISTORY, (TOOL_CALL,), "tool_history", "asks what was done before, or how"),
         ("memory", _MEMORY, (DIALOGUE,), "memory", "asks what was said"),
         ("rows", _ROWS, (ROW, SCHEMA), "hybrid", "asks for what the database holds"),
-    ):
-        words = _found(question, patterns)
-        if not words or (name == "rows" and _HOW_TO.search(question)):
+    )
+    for name, patterns, types, search_type, reason in intents:
+        matches = (re.search(pattern, question, re.IGNORECASE) for pattern in patterns)
+        match = next(filter(None, matches), None)
+        if match is None or not match[0] or (name == "rows" and _HOW_TO.search(question)):
             continue
-        there = tuple(one for one in types if one in known.types)
-        if there:
-            reasons.append(f"“{words}” {reason}")
-            return kind, there  # type: ignore[return-value]
-        reasons.append(f"“{words}” {reason}, but the store has no such documents ({name})")
+        existing = tuple(one for one in types if one in targets.types)
+        if existing:
+            reasons.append(f"“{match[0]}” {reason}")
+            return search_type, existing
+        reasons.append(f"“{match[0]}” {reason}, but the store has no such documents ({name})")
     return "hybrid", ()
 
 
-def _found(question: str, patterns: Sequence[str]) -> str:
-    for pattern in patterns:
-        found = re.search(pattern, question, re.IGNORECASE)
-        if found is not None:
-            return found[0]
-    return ""
-
-
-def _named(question: str, known: Known, reasons: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Types and sources that the question names as a place to look in."""
-    found: dict[str, list[str]] = {"type": [], "source": []}
-    for key, names in (("type", known.types), ("source", known.sources)):
+def _named_targets(
+    question: str, targets: RouteTargets, reasons: list[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the types and sources that the question names as a place to search in."""
+    named: dict[str, list[str]] = {"type": [], "source": []}
+    for key, names in (("type", targets.types), ("source", targets.sources)):
         for value, words in names.items():
-            word = next((word for word in words if _is_place(question, word)), None)
+            word = next((word for word in words if _names_place(question, word)), None)
             if word is not None:
-                found[key].append(value)
+                named[key].append(value)
                 reasons.append(f"“{word}” names the {key} {value!r}")
-    return tuple(found["type"]), tuple(found["source"])
+    return tuple(named["type"]), tuple(named["source"])
 
 
-def _is_place(question: str, word: str) -> bool:
+def _names_place(question: str, word: str) -> bool:
     quoted = re.escape(word)
     if word.isascii():
         pattern = (
@@ -325,44 +309,43 @@ def _is_place(question: str, word: str) -> bool:
     return re.search(f"{pattern}|{numbered}", question, re.IGNORECASE) is not None
 
 
-def _exactness(question: str, reasons: list[str]) -> tuple[RouteType | None, tuple[float, float] | None]:
-    """A leg that the question asks for, and weights where it names something exactly."""
+def _match_exact_terms(
+    question: str, reasons: list[str]
+) -> tuple[RouteType | None, tuple[float, float] | None]:
+    """Return the one index that the question asks for, or weights if it has a code or a quotation."""
     # a quoted sentence is somebody's speech, or the whole question
-    quoted = [found[1] for found in _QUOTED.finditer(question) if found[1].strip()[-1:] not in _SENTENCE_ENDS]
-    codes = [code for code in _CODE.findall(question) if code not in _NAMED_CODES]
-    asked = _EXACT.search(question)
-    if asked is not None:
-        reasons.append(f"“{asked[0]}” asks for exact words")
+    quoted = [match[1] for match in _QUOTED.finditer(question) if match[1].strip()[-1:] not in _SENTENCE_ENDS]
+    codes = [code for code in _IDENTIFIER.findall(question) if code not in _PRODUCT_NAMES]
+    match = _ASKS_EXACT.search(question)
+    if match is not None:
+        reasons.append(f"“{match[0]}” asks for exact words")
         return "keyword", None
-    alike = _MEANING.search(question)
-    if alike is not None and not codes:
-        reasons.append(f"“{alike[0]}” asks for what means the same")
+    match = _ASKS_SIMILAR.search(question)
+    if match is not None and not codes:
+        reasons.append(f"“{match[0]}” asks for what means the same")
         return "vector", None
-    exact = [*codes, *quoted]
-    if not exact:
+    exact_terms = [*codes, *quoted]
+    if not exact_terms:
         return None, None
-    named = ", ".join(exact[:3])
-    if not _letters(question, exact):
+    named = ", ".join(exact_terms[:3])
+    rest = question
+    for term in exact_terms:
+        rest = rest.replace(term, " ")
+    if not any(map(str.isalnum, rest)):
         reasons.append(f"nothing but {named}, which is found by its words")
         return "keyword", None
     reasons.append(f"{named}: words weigh more")
-    return None, WORD_WEIGHTS
+    return None, EXACT_TERM_WEIGHTS
 
 
-def _letters(question: str, without: Iterable[str]) -> bool:
-    for words in without:
-        question = question.replace(words, " ")
-    return any(char.isalnum() for char in question)
-
-
-def _query(query: str, question: str, when: TimeRange | None) -> str:
-    """What to search for: without the frame of the request and without a time that is a filter anyway."""
+def _search_text(query: str, question: str, time: TimeRange | None) -> str:
+    """Return the query without phrases like "please search for" and without a time that becomes a filter."""
     text = query
-    if when is not None and when.relative:
-        text = text.replace(question[slice(*when.span)], " ", 1)
-    text = " ".join(_FRAME.sub("", text.strip()).split()).strip(_EDGE)
-    return text if any(char.isalnum() for char in text) else query
+    if time is not None and time.relative:
+        text = text.replace(question[slice(*time.span)], " ", 1)
+    text = " ".join(_REQUEST_PHRASE.sub("", text.strip()).split()).strip(_TRIMMED)
+    return text if any(map(str.isalnum, text)) else query
 
 
-def _shown(moment: datetime | None) -> str:
+def _format_time(moment: datetime | None) -> str:
     return "…" if moment is None else moment.isoformat(timespec="minutes")

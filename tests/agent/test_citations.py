@@ -1,4 +1,4 @@
-"""Citations of an answer: what exists, what was read, what the passage says; unknown is always told."""
+"""Citations of an answer: whether the source exists, was read and supports the statement; unknown is always reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from langchain_agentrag.agent.citation_support import codes, holds_quote, judge_by_rules, quantities
+from langchain_agentrag.agent.citation_support import (
+    contains_quotation,
+    find_identifiers,
+    find_quantities,
+    fold_text,
+    judge_by_rules,
+)
 from langchain_agentrag.agent.citations import CitedSource, check_citations, model_judge
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.types import Hit, Passage, short_id_of
@@ -86,13 +92,15 @@ def test_what_rules_say(statement, passage, verdict):
     ],
 )  # fmt: skip
 def test_numbers_have_one_value_in_all_their_forms(text, values):
-    from langchain_agentrag.agent.citation_support import folded
-
-    assert [float(one.value) for one in quantities(folded(text))] == pytest.approx(values)
+    assert [float(quantity.value) for quantity in find_quantities(fold_text(text))] == pytest.approx(values)
 
 
 def test_codes_are_told_from_numbers():
-    assert codes("E1102, v1.2.3, 10.20.30.40, 30mm, 5kg, 900") == {"e1102", "v1.2.3", "10.20.30.40"}
+    assert find_identifiers("E1102, v1.2.3, 10.20.30.40, 30mm, 5kg, 900") == {
+        "e1102",
+        "v1.2.3",
+        "10.20.30.40",
+    }
 
 
 @pytest.mark.parametrize(
@@ -241,6 +249,13 @@ def test_sources_may_be_passages_records_and_ones_own():
         check_citations("x", ["text"])
 
 
+@pytest.mark.parametrize(
+    "number", ["9" * 400, "9" * 5000, "一" * 400, "一" * 5000, "一点" + "三" * 5000, "九" * 270 + "万"]
+)
+def test_a_number_of_any_length_can_be_checked(number):
+    assert judge_by_rules(f"It weighs {number} kg.", "It weighs 5 kg.")[0] in {"unsupported", "unknown"}
+
+
 @given(st.text(max_size=300), st.text(max_size=100))
 def test_any_answer_and_any_passage_can_be_checked(answer, passage):
     report = check_citations(answer + " [1]", [hit("d", passage)])
@@ -256,7 +271,7 @@ def test_any_answer_and_any_passage_can_be_checked(answer, passage):
     st.text(),
 )
 def test_what_stands_in_a_passage_is_found_there(quote, before, after):
-    assert holds_quote(f"{before} {quote} {after}", quote)
+    assert contains_quotation(f"{before} {quote} {after}", quote)
 
 
 _UNITS = {

@@ -1,4 +1,4 @@
-"""A route carried out: an agent's own tool history newest first, times, widening, and nobody else's memory."""
+"""Search by a route: an agent's own tool history newest first, times, wider searches, no other agent's memory."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_options_of_the_caller_come_first_and_narrow_further(search, indexer):
     found = search("那它上次是怎么解决的？", store=lina, history=history)
     assert "E1102" in found.searched
     assert "E1102" in found.route.query
-    assert found.searched == lina.search(found.route.alone, history=history).searched
+    assert found.searched == lina.search(found.route.query_without_history, history=history).searched
 
 
 def test_blank_questions_find_nothing(search):

@@ -1,4 +1,4 @@
-"""Times that questions name: what they mean in a zone, what is no time, and laws of all of them."""
+"""Time ranges of questions: what they mean in a time zone, what is no time, and properties of all of them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def span(question, now=NOW):
         ("do we have logs from Monday", ("2026-03-16", "2026-03-17")),
     ],
 )
-def test_a_time_means_a_stretch_of_days_in_the_zone(question, expected):
+def test_a_time_means_a_range_of_days_in_the_zone(question, expected):
     assert span(question) == expected
 
 
@@ -138,7 +138,7 @@ WORDS = st.sampled_from(
 
 @given(st.one_of(st.text(max_size=40), st.lists(WORDS, max_size=10).map("".join)),
        st.datetimes(min_value=datetime(2002, 1, 1), max_value=datetime(2100, 1, 1)))  # fmt: skip
-def test_any_text_has_no_time_or_one_that_is_a_stretch(question, moment):
+def test_any_text_has_no_time_or_a_valid_time_range(question, moment):
     found = time_range(question, moment.replace(tzinfo=ZONE))
     if found is not None:
         assert found.after is not None or found.before is not None
