@@ -1,9 +1,8 @@
 """Retrieval limits of an agent and when it should stop: `RetrievalBudget`, and the `RetrievalHistory` of a run.
 
-Nothing here has a state: histories are immutable. An executed call is added to the history with its passages. Before
-the next calls, `RetrievalBudget.plan` decides for each whether to execute, answer from an earlier call, or refuse it.
-Calls of one step are planned in their order and each counts those before it, so that parallel calls get no more than
-sequential ones.
+Both are immutable. A history grows by executed calls with their passages; `RetrievalBudget.plan` decides of each next
+call whether to execute it, answer from an earlier one, or refuse it. Calls of one step are planned in their order and
+each counts those before it, so that parallel calls get no more than sequential ones.
 """
 
 from __future__ import annotations

@@ -151,14 +151,11 @@ class CitationReport:
 
     def __str__(self) -> str:
         counts = f"{len(self.statements)} statements, {len(self._cited())} cited, {len(self.unknown)} unknown"
-        rates = ", ".join(
-            f"{name} {'-' if rate is None else format(rate, '.2f')}"
-            for name, rate in (
-                ("completeness", self.completeness),
-                ("support precision", self.support_precision),
-                ("decidable rate", self.decidable_rate),
-            )
+        completeness, precision, decidable = (
+            "-" if rate is None else f"{rate:.2f}"
+            for rate in (self.completeness, self.support_precision, self.decidable_rate)
         )
+        rates = f"completeness {completeness}, support precision {precision}, decidable rate {decidable}"
         return "\n".join([f"{counts}; {rates}", *self.problems])
 
     def _cited(self) -> list[Statement]:

@@ -114,7 +114,8 @@ class MemoryRecorder:
         try:
             agent = _check_agent(agent_id)
             with self._lock:
-                self._index_question(agent, asks=asks)
+                if asks:
+                    self._index_question(agent)
                 return self._record(agent, list(entries), recalled=recalled, asks=asks, since=since)
         except Exception as error:  # noqa: BLE001  recording must not stop the agent
             self.note(error)
@@ -129,7 +130,7 @@ class MemoryRecorder:
         """Index the question that the agent has now answered."""
         try:
             with self._lock:
-                self._index_question(_check_agent(agent_id), asks=True)
+                self._index_question(_check_agent(agent_id))
         except Exception as error:  # noqa: BLE001  recording must not stop the agent
             self.note(error)
 
@@ -182,9 +183,9 @@ class MemoryRecorder:
         self._index(agent)
         return len(written)
 
-    def _index_question(self, agent: str, *, asks: bool) -> None:
+    def _index_question(self, agent: str) -> None:
         """Index the last question, when it has been answered or the next one is asked."""
-        if asks and self._unanswered.get(agent):
+        if self._unanswered.get(agent):
             self._unindexed[agent] += self._unanswered.pop(agent)
             self._index(agent)
 

@@ -1,4 +1,4 @@
-"""Records of retrieval tool calls: what was asked, which passages came back, and which calls count as equal."""
+"""Records of retrieval tool calls: the query, the passages of the result, and the key that equal calls share."""
 
 from __future__ import annotations
 
@@ -82,17 +82,8 @@ class RetrievalCall:
     def from_tool_call(
         cls, kind: Kind, tool: str, arguments: Mapping[str, Any], evidence: Evidence, call_id: str = ""
     ) -> RetrievalCall:
-        """Return the record of a tool call; `RetrievalHistory.with_call` numbers it.
-
-        Args:
-            kind: Whether it searched or read.
-            tool: Name of the tool.
-            arguments: As the model passed them.
-            evidence: Passages that it returned.
-            call_id: Id of the tool call.
-        """
-        previews = tuple(preview(text) for text in evidence.texts)
-        key = call_key(kind, tool, arguments)
+        """Return the record of a tool call and its passages; `RetrievalHistory.with_call` numbers it."""
+        key, previews = call_key(kind, tool, arguments), tuple(map(preview, evidence.texts))
         return cls(0, key, _label(arguments), evidence.passage_ids, previews, call_id)
 
     @property
@@ -134,32 +125,28 @@ def call_key(kind: Kind, tool: str, arguments: Mapping[str, Any]) -> CallKey:
     without a space (重启前备份 is not 备份前重启), and next to words such as "from" or 到. Other arguments, such as
     SQL, a filter or the address of a passage, are compared by value; an empty one equals an absent one.
     """
-    given = {name: value for name, value in arguments.items() if value not in (None, "", {}, [])}
+    values = {name: value for name, value in arguments.items() if value not in (None, "", {}, [])}
     if kind == "search":
-        given = {
-            name: _query_words(value) if name in _QUERY_ARGUMENTS and isinstance(value, str) else value
-            for name, value in given.items()
-        }
+        for name in values.keys() & _QUERY_ARGUMENTS:
+            if isinstance(values[name], str):
+                values[name] = _query_words(values[name])
     try:
-        text = canonical(given)
+        text = canonical(values)
     except UsageError:
-        text = short_repr(given)
+        text = short_repr(values)
     return CallKey(kind, f"{tool} {text}")
 
 
 def _query_words(query: str) -> list[list[str]]:
     """Return the words of each stretch between separators; sorted unless a word relates its neighbours."""
     folded = fold(query)
-    stretches = [words for words in map(_words_and_signs, _SEPARATOR.split(folded)) if words]
+    split = ([*_analyzer().analyze(text).words, *_SIGN.findall(text)] for text in _SEPARATOR.split(folded))
+    stretches = [words for words in split if words]
     if not any(
         all(word in _relation_words() or _SIGN.fullmatch(word) for word in words) for words in stretches
     ):
         stretches.sort()
     return stretches or [[fold_case(folded)]]
-
-
-def _words_and_signs(text: str) -> list[str]:
-    return [*_analyzer().analyze(text).words, *_SIGN.findall(text)]
 
 
 @cache

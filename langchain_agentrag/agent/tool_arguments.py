@@ -102,7 +102,7 @@ class SearchArguments(ToolArguments):
     @field_validator("k", mode="before")
     @classmethod
     def _check_k(cls, value: Any) -> Any:  # noqa: ANN401
-        return min(whole_number("k", value, cls.model_fields["k"].default, 1, MAX_HITS), MAX_HITS)
+        return whole_number("k", value, cls.model_fields["k"].default, 1, MAX_HITS)
 
     @field_validator("filter", mode="before")
     @classmethod
@@ -146,15 +146,11 @@ class ReadArguments(ToolArguments):
             raise UsageError("doc_id must be a text, exactly as a search hit gives it")
         return str(value)
 
-    @field_validator("chunk_id", "offset", mode="before")
+    @field_validator("chunk_id", "before", "after", "offset", mode="before")
     @classmethod
-    def _check_ordinal(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
-        return whole_number(info.field_name, value, 0, 0, None)
-
-    @field_validator("before", "after", mode="before")
-    @classmethod
-    def _check_neighbours(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
-        return min(whole_number(info.field_name, value, 0, 0, MAX_NEIGHBOURS), MAX_NEIGHBOURS)
+    def _check_count(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
+        maximum = MAX_NEIGHBOURS if info.field_name in {"before", "after"} else None
+        return whole_number(info.field_name, value, 0, 0, maximum)
 
 
 def point_in_time(name: str, value: object) -> str:
@@ -176,13 +172,13 @@ def point_in_time(name: str, value: object) -> str:
 
 
 def whole_number(name: str, value: object, default: int, low: int, high: int | None) -> int:
-    """Return an integer that a model passed as a number or text; the default for a blank.
+    """Return an integer that a model passed as a number or text, at most `high`; the default for a blank.
 
     Raises:
         UsageError: it is not an integer, or below `low`; the message names the allowed form.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
-        return default
+        return default if high is None else min(default, high)
     allowed = f"integer {low}-{high}" if high is not None else f"integer, {low} or more"
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
@@ -190,7 +186,7 @@ def whole_number(name: str, value: object, default: int, low: int, high: int | N
         except (ValueError, OverflowError):
             number = float("nan")
         if number.is_integer() and number >= low:
-            return int(number)
+            return int(number) if high is None else min(int(number), high)
     raise UsageError(f"{name} must be an {allowed}, not {value!r}")
 
 
