@@ -1,7 +1,7 @@
-"""Quarantine: documents that are stored, and that no search finds unless it asks for them.
+"""Quarantine: stored documents that searches return only on request.
 
-A document is quarantined while its metadata has `quarantined: True`. It takes no part in other searches, nor in their
-counts and scores, for its owner as for everybody else. By its id it can be read, and is then shown as of low trust; to
+A document is quarantined while its metadata has `quarantined: True`. Other searches do not see it, nor count it in
+scores, for its owner as for everybody else. It can be read by its id, and is then shown as a source of low trust. To
 release it, index it again without the key.
 """
 
@@ -22,41 +22,37 @@ Rule = Callable[[SourceDocument], bool]
 Source = TypeVar("Source")
 
 
-def foreign(document: SourceDocument) -> bool:
-    """Whether a document is of low trust: tool output, web text."""
+def is_low_trust(document: SourceDocument) -> bool:
+    """Return whether the source of a document has low trust: tool output, web text."""
     return trust_of(document.metadata) == "low"
 
 
-def suspicious(document: SourceDocument) -> bool:
-    """Whether a document reads like instructions to a model."""
+def has_instructions(document: SourceDocument) -> bool:
+    """Return whether a document reads like instructions to a model."""
     return bool(instruction_kinds(document.text))
 
 
-def quarantined(source: Source, rule: Rule = foreign) -> Source:
-    """The same documents or connector, what the rule chooses being quarantined when it is written.
+def quarantined(source: Source, rule: Rule = is_low_trust) -> Source:
+    """Return the same documents or connector, with the documents that a rule selects marked as quarantined.
 
         indexer.index_documents(quarantined(pages))
-        indexer.sync(quarantined(connector, suspicious))
+        indexer.sync(quarantined(connector, has_instructions))
 
     Args:
-        source: Documents of any kind that `index_documents` takes, or a connector. What a sync finds unchanged is not
-            written, so a new rule holds for what is new or changed.
-        rule: Tells which ones; `foreign` by default.
+        source: Documents of any kind that `index_documents` takes, or a connector. A sync does not write unchanged
+            documents, so a new rule holds for new and changed ones.
+        rule: Selects documents; `is_low_trust` by default.
     """
     if isinstance(source, BaseConnector):
-        return cast("Source", _HeldBack(source, rule))
-    return cast(
-        "Source", (_marked(one, rule) for one in as_source_documents(cast("Iterable[Any]", source), None))
-    )
+        return cast("Source", _QuarantiningConnector(source, rule))
+    return cast("Source", _mark(as_source_documents(cast("Iterable[Any]", source), None), rule))
 
 
-class _HeldBack(BaseConnector):
-    """A connector whose documents are marked on their way."""
-
+class _QuarantiningConnector(BaseConnector):
     def __init__(self, connector: BaseConnector, rule: Rule) -> None:
         self._connector, self._rule, self.agent_id = connector, rule, connector.agent_id
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever else the connector has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  any attribute of the connector
         return getattr(self._connector, name)
 
     @property
@@ -65,18 +61,15 @@ class _HeldBack(BaseConnector):
 
     def items(self) -> Iterator[SourceItem | Gap]:
         for item in self._connector.items():
-            if isinstance(item, Gap):
-                yield item
-            else:
-                yield replace(item, load=partial(_loaded, item, self._rule))
+            yield item if isinstance(item, Gap) else replace(item, load=partial(self._load, item))
+
+    def _load(self, item: SourceItem) -> Iterator[SourceDocument]:
+        yield from _mark(item.load(), self._rule)
 
 
-def _loaded(item: SourceItem, rule: Rule) -> Iterator[SourceDocument]:
-    for document in item.load():
-        yield _marked(document, rule)
-
-
-def _marked(document: SourceDocument, rule: Rule) -> SourceDocument:
-    if not rule(document):
-        return document
-    return replace(document, metadata={**document.metadata, QUARANTINED: True})
+def _mark(documents: Iterable[SourceDocument], rule: Rule) -> Iterator[SourceDocument]:
+    for document in documents:
+        if rule(document):
+            yield replace(document, metadata={**document.metadata, QUARANTINED: True})
+        else:
+            yield document

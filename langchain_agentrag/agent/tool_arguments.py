@@ -1,7 +1,7 @@
-"""What a model may pass to the tools: forgiving where the meaning is clear, exact where it is not.
+"""Arguments of the tools `search` and `read`: schemas, and lenient parsing of what models pass.
 
-Models write "5" for 5, a JSON text for an object, `top_k` for `k`, null for a default. Those are understood. What is
-not clear gets one message that names the allowed form, so that the next call can be right.
+Models write "5" for 5, JSON text for an object, `top_k` for `k`, null for a default. Those are accepted. Anything
+unclear gets one message that names the allowed form, so that the next call can be right.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from langchain_agentrag.times import EPOCH, check_time
 logger = logging.getLogger(__name__)
 
 Language = Literal["en", "zh"]
-"""Language of descriptions and replies; questions and passages may be in any."""
+"""Language of descriptions and replies; questions and passages may be in any language."""
 
 _HAN, _LATIN_WORD = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[a-zA-Z]{2,}")
 
-MOST_HITS = 50
-"""Largest k a model may ask for."""
+MAX_HITS = 50
+"""Largest k a model may pass."""
 
-MOST_NEIGHBOURS = 10
-"""Most neighbouring chunks on each side that a model may read at once."""
+MAX_NEIGHBOURS = 10
+"""Neighbouring chunks on each side that a model may read at once."""
 
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("q", "question", "text", "search_query", "tool_input"),
@@ -50,33 +50,28 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 
 
 class ToolArguments(BaseModel):
-    """Base of both argument sets: other names of the same thing are taken, unknown arguments are refused."""
+    """Base of the argument models: accepts aliases of argument names, refuses unknown arguments."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
-    def _understood(cls, data: Any) -> Any:  # noqa: ANN401
+    def _resolve_aliases(cls, data: Any) -> Any:  # noqa: ANN401
         if not isinstance(data, Mapping):
             return data
-        given = {name: value for name, value in data.items() if value is not None or name == "query"}
-        for name, others in _ALIASES.items():
-            for other in others:
-                if (
-                    name in cls.model_fields
-                    and name not in given
-                    and other in given
-                    and other not in cls.model_fields
-                ):
-                    given[name] = given.pop(other)
-        unknown = sorted(given.keys() - cls.model_fields.keys())
+        arguments = {name: value for name, value in data.items() if value is not None or name == "query"}
+        for name, aliases in _ALIASES.items():
+            alias = next((a for a in aliases if a in arguments and a not in cls.model_fields), None)
+            if alias is not None and name in cls.model_fields and name not in arguments:
+                arguments[name] = arguments.pop(alias)
+        unknown = sorted(arguments.keys() - cls.model_fields.keys())
         if unknown:
             if any(name.startswith("agent") for name in unknown):
-                logger.warning("a model tried to pass %s to a tool that is bound to its agent", unknown)
+                logger.warning("a model passed %s to a tool that is bound to its agent", unknown)
             raise UsageError(
                 f"there is no argument {unknown[0]!r}; the arguments are {', '.join(cls.model_fields)}"
             )
-        return given
+        return arguments
 
 
 class SearchArguments(ToolArguments):
@@ -90,12 +85,12 @@ class SearchArguments(ToolArguments):
 
     @field_validator("after", "before", mode="before")
     @classmethod
-    def _moment(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
+    def _check_time(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
         return point_in_time(info.field_name, value)
 
     @field_validator("query", mode="before")
     @classmethod
-    def _one_text(cls, value: Any) -> Any:  # noqa: ANN401
+    def _check_query(cls, value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, list | tuple) and len(value) == 1:
             value = value[0]
         if value is None:
@@ -106,12 +101,12 @@ class SearchArguments(ToolArguments):
 
     @field_validator("k", mode="before")
     @classmethod
-    def _count(cls, value: Any) -> Any:  # noqa: ANN401
-        return min(whole_number("k", value, cls.model_fields["k"].default, 1, MOST_HITS), MOST_HITS)
+    def _check_k(cls, value: Any) -> Any:  # noqa: ANN401
+        return whole_number("k", value, cls.model_fields["k"].default, 1, MAX_HITS)
 
     @field_validator("filter", mode="before")
     @classmethod
-    def _condition(cls, value: Any) -> Any:  # noqa: ANN401
+    def _parse_filter(cls, value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, str):
             try:
                 value = json.loads(value) if value.strip() else {}
@@ -135,41 +130,34 @@ class ReadArguments(ToolArguments):
 
     @model_validator(mode="before")
     @classmethod
-    def _reference(cls, data: Any) -> Any:  # noqa: ANN401
-        """A reference such as "manual.md#3" in place of a doc_id alone names its chunk as well."""
-        if (
-            isinstance(data, Mapping)
-            and isinstance(data.get("doc_id"), str)
-            and data.get("chunk_id") in (None, "")
-        ):
-            doc_id, mark, number = data["doc_id"].rpartition("#")
-            if mark and doc_id and number.isdecimal():
+    def _split_reference(cls, data: Any) -> Any:  # noqa: ANN401
+        """Accept a reference such as "manual.md#3" as doc_id if there is no chunk_id."""
+        reference = data.get("doc_id") if isinstance(data, Mapping) else None
+        if isinstance(reference, str) and data.get("chunk_id") in (None, ""):
+            doc_id, _, number = reference.rpartition("#")
+            if doc_id and number.isdecimal():
                 return {**data, "doc_id": doc_id, "chunk_id": int(number)}
         return data
 
     @field_validator("doc_id", mode="before")
     @classmethod
-    def _name(cls, value: Any) -> Any:  # noqa: ANN401
+    def _check_doc_id(cls, value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
             raise UsageError("doc_id must be a text, exactly as a search hit gives it")
         return str(value)
 
-    @field_validator("chunk_id", "offset", mode="before")
+    @field_validator("chunk_id", "before", "after", "offset", mode="before")
     @classmethod
-    def _ordinal(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
-        return whole_number(info.field_name, value, 0, 0, None)
-
-    @field_validator("before", "after", mode="before")
-    @classmethod
-    def _neighbours(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
-        return min(whole_number(info.field_name, value, 0, 0, MOST_NEIGHBOURS), MOST_NEIGHBOURS)
+    def _check_count(cls, value: Any, info: Any) -> Any:  # noqa: ANN401
+        maximum = MAX_NEIGHBOURS if info.field_name in {"before", "after"} else None
+        return whole_number(info.field_name, value, 0, 0, maximum)
 
 
 def point_in_time(name: str, value: object) -> str:
-    """The moment a model meant, as text for the engine; "" for none.
+    """Return a date or time that a model passed, as text for the engine; "" for none.
 
     Raises:
-        UsageError: it is no time; the message names the allowed forms.
+        UsageError: it is not a time; the message names the allowed forms.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
         return ""
@@ -184,13 +172,13 @@ def point_in_time(name: str, value: object) -> str:
 
 
 def whole_number(name: str, value: object, default: int, low: int, high: int | None) -> int:
-    """The number a model meant.
+    """Return an integer that a model passed as a number or text, at most `high`; the default for a blank.
 
     Raises:
-        UsageError: it is no whole number, or below the lowest; the message names the allowed form.
+        UsageError: it is not an integer, or below `low`; the message names the allowed form.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
-        return default
+        return default if high is None else min(default, high)
     allowed = f"integer {low}-{high}" if high is not None else f"integer, {low} or more"
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
@@ -198,14 +186,14 @@ def whole_number(name: str, value: object, default: int, low: int, high: int | N
         except (ValueError, OverflowError):
             number = float("nan")
         if number.is_integer() and number >= low:
-            return int(number)
+            return int(number) if high is None else min(int(number), high)
     raise UsageError(f"{name} must be an {allowed}, not {value!r}")
 
 
 _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
     "en": {
         "query": "What to look for: a question, or exact words such as a code, a name or an error message.",
-        "k": f"How many passages, 1 to {MOST_HITS}.",
+        "k": f"How many passages, 1 to {MAX_HITS}.",
         "filter": 'Only documents with these metadata, for example {"type": "manual"} or {"year": {"$gte": 2024}}. '
         "Leave it out unless you know the keys.",
         "after": "Only what is from this moment or later: a date or time such as 2024-05-01, or how long ago, such as "
@@ -213,32 +201,32 @@ _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
         "before": "Only what is earlier than this moment, in the same form.",
         "doc_id": "doc_id of a search hit, exactly as given there.",
         "chunk_id": "chunk_id of that hit.",
-        "chunks_before": f"How many chunks before it to read as well, 0 to {MOST_NEIGHBOURS}.",
-        "chunks_after": f"How many chunks after it to read as well, 0 to {MOST_NEIGHBOURS}.",
+        "chunks_before": f"How many chunks before it to read as well, 0 to {MAX_NEIGHBOURS}.",
+        "chunks_after": f"How many chunks after it to read as well, 0 to {MAX_NEIGHBOURS}.",
         "offset": "Where to go on when an earlier reading was cut; the cut text says which number.",
     },
     "zh": {
         "query": "要查找的内容：一个问题，或确切的词，如代码、名称、报错信息。",
-        "k": f"返回几段，1 到 {MOST_HITS}。",
+        "k": f"返回几段，1 到 {MAX_HITS}。",
         "filter": '只查元数据符合条件的文档，例如 {"type": "manual"} 或 {"year": {"$gte": 2024}}。'
         "不清楚有哪些键时不要填。",
         "after": "只查这一时刻及以后的内容：日期或时间，如 2024-05-01，或多久以前，如 7d。问题与时间无关时不要填。",
         "before": "只查这一时刻以前的内容，写法相同。",
         "doc_id": "检索结果中的 doc_id，原样照抄。",
         "chunk_id": "该结果的 chunk_id。",
-        "chunks_before": f"同时读取它前面的几段，0 到 {MOST_NEIGHBOURS}。",
-        "chunks_after": f"同时读取它后面的几段，0 到 {MOST_NEIGHBOURS}。",
+        "chunks_before": f"同时读取它前面的几段，0 到 {MAX_NEIGHBOURS}。",
+        "chunks_after": f"同时读取它后面的几段，0 到 {MAX_NEIGHBOURS}。",
         "offset": "上次读取被截断时从哪里继续；截断处会写明数字。",
     },
 }
 
 
-def language_of(text: str, otherwise: Language = "en") -> Language:
-    """The language in which to answer somebody who wrote this.
+def detect_language(text: str, otherwise: Language = "en") -> Language:
+    """Return the dominant language of a text: of more Chinese characters or more Latin words.
 
     Args:
-        text: A question, say.
-        otherwise: For a text without a word of either.
+        text: A question.
+        otherwise: Language of a text without either.
     """
     characters, words = len(_HAN.findall(text)), len(_LATIN_WORD.findall(text))
     if not characters and not words:
@@ -247,43 +235,40 @@ def language_of(text: str, otherwise: Language = "en") -> Language:
 
 
 def search_arguments(language: Language, k: int) -> type[SearchArguments]:
-    """Schema of `search` with descriptions in a language and a default k."""
-    words = _DESCRIPTIONS[language]
+    """Return the schema of `search`, described in a language and with a default k."""
+    texts = _DESCRIPTIONS[language]
     return create_model(
         "Search",
         __base__=SearchArguments,
-        query=(str, Field(description=words["query"])),
-        k=(int, Field(default=k, description=words["k"])),
-        filter=(dict[str, Any], Field(default_factory=dict, description=words["filter"])),
-        after=(str, Field(default="", description=words["after"])),
-        before=(str, Field(default="", description=words["before"])),
+        query=(str, Field(description=texts["query"])),
+        k=(int, Field(default=k, description=texts["k"])),
+        filter=(dict[str, Any], Field(default_factory=dict, description=texts["filter"])),
+        after=(str, Field(default="", description=texts["after"])),
+        before=(str, Field(default="", description=texts["before"])),
     )
 
 
 def read_arguments(language: Language) -> type[ReadArguments]:
-    """Schema of `read` with descriptions in a language."""
-    words = _DESCRIPTIONS[language]
-    fields: dict[str, Any] = {
-        name: (int, Field(default=0, description=words[described]))
-        for name, described in (
-            ("chunk_id", "chunk_id"),
-            ("before", "chunks_before"),
-            ("after", "chunks_after"),
-            ("offset", "offset"),
-        )
-    }
+    """Return the schema of `read`, described in a language."""
+    texts = _DESCRIPTIONS[language]
     return create_model(
-        "Read", __base__=ReadArguments, doc_id=(str, Field(description=words["doc_id"])), **fields
+        "Read",
+        __base__=ReadArguments,
+        doc_id=(str, Field(description=texts["doc_id"])),
+        chunk_id=(int, Field(default=0, description=texts["chunk_id"])),
+        before=(int, Field(default=0, description=texts["chunks_before"])),
+        after=(int, Field(default=0, description=texts["chunks_after"])),
+        offset=(int, Field(default=0, description=texts["offset"])),
     )
 
 
-def complaint(error: ValidationError | Any, language: Language) -> str:  # noqa: ANN401
-    """What was wrong with the arguments, as one message that a model can act on."""
+def format_validation_error(error: ValidationError | Any, language: Language) -> str:  # noqa: ANN401
+    """Return one message with all that is wrong with the arguments, for a model to correct them."""
     problems = []
-    for problem in error.errors():
-        text = str(problem["msg"]).removeprefix("Value error, ")
-        place = ".".join(map(str, problem["loc"]))
-        problems.append(text if not place or place in text else f"{place}: {text}")
+    for detail in error.errors():
+        text = str(detail["msg"]).removeprefix("Value error, ")
+        path = ".".join(map(str, detail["loc"]))
+        problems.append(text if not path or path in text else f"{path}: {text}")
     joined = "; ".join(problems)
     if language == "zh":
         return f"参数有误，没有执行：{joined}。请改正后重新调用。"

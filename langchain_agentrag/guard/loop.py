@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_agentrag.agent.canonical_json import canonical
-from langchain_agentrag.agent.tool_arguments import Language, language_of
+from langchain_agentrag.agent.tool_arguments import Language, detect_language
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.guard.operations import AgentOperations
 from langchain_agentrag.guard.task import (
@@ -250,7 +250,7 @@ class _Run:
             raise UsageError(f"The tools {sorted(self._guarded)} are guarded: pass operations=… of an agent.")
         self._policy, self._tools, self._question, self._budget = policy, tools, question, budget
         self._operations, self._cancelled, self._on_event = operations, cancelled, on_event
-        self._language: Language = language or language_of(question)
+        self._language: Language = language or detect_language(question)
         self._state = TaskState(task or uuid.uuid4().hex)
         self._events: list[TaskEvent] = []
         self._done: list[Step] = []

@@ -12,7 +12,7 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
-from langchain_agentrag.agent.tool_arguments import Language, ToolArguments, complaint
+from langchain_agentrag.agent.tool_arguments import Language, ToolArguments, format_validation_error
 from langchain_agentrag.agent.tool_replies import json_safe
 from langchain_agentrag.connectors.sql.query import ReadOnlyDatabase, Rows
 from langchain_agentrag.errors import AgentRagError
@@ -78,7 +78,7 @@ class SQLTool(BaseTool):
             sql = (str, Field(description=words["sql"]))
             self.args_schema = create_model("RunSQL", __base__=ToolArguments, sql=sql)
         if self.handle_validation_error is True:
-            self.handle_validation_error = partial(complaint, language=self.language)
+            self.handle_validation_error = partial(format_validation_error, language=self.language)
         self.metadata = {**(self.metadata or {}), "agentrag": "search"}
         return self
 
@@ -116,7 +116,7 @@ class SQLTool(BaseTool):
                 break
             lines.append(line)
         head = words["rows"].format(n=len(lines)) + (words["more"] if more else "") + ":"
-        shown = self.safety.fence(self.language).around("\n".join(lines), {"type": "row"}, block=True)
+        shown = self.safety.fence(self.language).wrap("\n".join(lines), {"type": "row"}, block=True)
         return f"{head}\n{shown}", records
 
 

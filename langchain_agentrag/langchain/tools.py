@@ -13,8 +13,13 @@ from langchain_core.tools import BaseTool, BaseToolkit, ToolException
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
-from langchain_agentrag.agent.tool_arguments import Language, complaint, read_arguments, search_arguments
-from langchain_agentrag.agent.tool_replies import Replies, hit_record, passage_record
+from langchain_agentrag.agent.tool_arguments import (
+    Language,
+    format_validation_error,
+    read_arguments,
+    search_arguments,
+)
+from langchain_agentrag.agent.tool_replies import ToolReplies, hit_record, passage_record
 from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
 from langchain_agentrag.filters import filter_keys, match, parse
 from langchain_agentrag.indexer import DualIndexer
@@ -82,14 +87,14 @@ class _StoreTool(BaseTool):
     handle_validation_error: Any = True
 
     _bound: Any = PrivateAttr(default=None)
-    _replies: Replies = PrivateAttr()
+    _replies: ToolReplies = PrivateAttr()
 
     @model_validator(mode="after")
     def _bind(self) -> _StoreTool:
         check_identity(self.agent_id, self.agent_id_key)
         self._bound = parse(self.filter)
         if self.handle_validation_error is True:
-            self.handle_validation_error = partial(complaint, language=self.language)
+            self.handle_validation_error = partial(format_validation_error, language=self.language)
         return self
 
     def __reduce__(self) -> Any:
@@ -108,12 +113,12 @@ class _StoreTool(BaseTool):
             yield
         except (EmbeddingError, RetrievalError, StoreError) as error:
             logger.exception("the tool %s failed", self.name)
-            raise ToolException(self._replies.broken(self.name, error)) from error
+            raise ToolException(self._replies.internal_error(self.name, error)) from error
         except UsageError as error:
-            raise ToolException(self._replies.failed(self.name, error)) from error
+            raise ToolException(self._replies.error(self.name, error)) from error
         except Exception as error:
             logger.exception("the tool %s failed", self.name)
-            raise ToolException(self._replies.broken(self.name, error)) from error
+            raise ToolException(self._replies.internal_error(self.name, error)) from error
 
     def _describe(self, kind: str, **names: str) -> str:
         words = _DESCRIPTIONS[self.language]
@@ -145,7 +150,7 @@ class SearchTool(_StoreTool):
 
     @model_validator(mode="after")
     def _describe_itself(self) -> SearchTool:
-        self._replies = Replies(self.language, self.about, self.read_name, self.safety)
+        self._replies = ToolReplies(self.language, self.about, self.read_name, self.safety)
         self.description = self.description or self._describe("search", read=self.read_name)
         self.args_schema = self.args_schema or search_arguments(self.language, self.k)
         self._options({})
@@ -193,13 +198,13 @@ class SearchTool(_StoreTool):
 
     def _reply(self, hits: Hits, query: str, asked: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         if not hits and not any(char.isalnum() for char in query):
-            return self._replies.blank(), []
+            return self._replies.empty_query(), []
         told = [hit for hit in hits if _has_evidence(hit)]
         hits = Hits(told, query=hits.query, mode=hits.mode, degraded=hits.degraded)
         bounds = {name: asked[name] for name in ("after", "before") if name in asked}
         condition = {**asked.get("filter", {}), **bounds}
-        text = self._replies.found(
-            hits, snippet_size=self.snippet_chars, most=self.max_chars, condition=condition
+        text = self._replies.search_results(
+            hits, snippet_size=self.snippet_chars, max_chars=self.max_chars, condition=condition
         )
         return text, [hit_record(hit) for hit in hits]
 
@@ -219,7 +224,7 @@ class ReadTool(_StoreTool):
 
     @model_validator(mode="after")
     def _describe_itself(self) -> ReadTool:
-        self._replies = Replies(self.language, self.about, self.name, self.safety)
+        self._replies = ToolReplies(self.language, self.about, self.name, self.safety)
         self.description = self.description or self._describe("read", search=self.search_name)
         self.args_schema = self.args_schema or read_arguments(self.language)
         return self
@@ -260,7 +265,7 @@ class ReadTool(_StoreTool):
             raise UsageError(
                 f"There is no document {passage.doc_id!r} to read here: take doc_id and chunk_id from a search hit."
             )
-        text = self._replies.passage(passage, offset=offset, most=self.max_chars)
+        text = self._replies.passage(passage, offset=offset, max_chars=self.max_chars)
         return text, [passage_record(passage)]
 
 

@@ -10,8 +10,8 @@ from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
 from llama_index.core.tools.types import adapt_to_async_tool
 from llama_index.core.workflow import Context
 
-from langchain_agentrag.agent.budget import Kind
-from langchain_agentrag.agent.budget_session import Answered, RetrievalMeter
+from langchain_agentrag.agent.retrieval_calls import Kind
+from langchain_agentrag.agent.retrieval_meter import RetrievalMeter, SubstituteReply
 from langchain_agentrag.llama_index.tools import WorkflowTool
 
 _CONTEXT = "ctx"
@@ -107,9 +107,9 @@ class BudgetedTool(WorkflowTool):
     def _failed(self, arguments: dict[str, Any], began: float) -> None:
         self._meter.failed(self._kind, self.metadata.get_name(), arguments, time.perf_counter() - began)
 
-    def _unmade(self, arguments: dict[str, Any], instead: Answered) -> ToolOutput:
-        self._ended = self._ended or instead.over
-        return self._output(arguments, instead.text, {"made": False, "over": instead.over})
+    def _unmade(self, arguments: dict[str, Any], instead: SubstituteReply) -> ToolOutput:
+        self._ended = self._ended or instead.ends_run
+        return self._output(arguments, instead.text, {"made": False, "over": instead.ends_run})
 
     def _told(self, arguments: dict[str, Any], output: ToolOutput, seconds: float) -> ToolOutput:
         if output.is_error:

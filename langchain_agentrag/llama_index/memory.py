@@ -228,4 +228,4 @@ def _written(hits: Sequence[Hit], most: int, safety: PassageSafety) -> str:
     while len(entries) > 1 and sum(map(len, entries)) + len(entries) > most:
         entries.pop(0)
     least = next((hit.metadata for hit in hits if safety.trust(hit.metadata) == "low"), hits[0].metadata)
-    return safety.fence("both").around("\n".join(entries)[:most], least, block=True)
+    return safety.fence("both").wrap("\n".join(entries)[:most], least, block=True)

@@ -107,7 +107,7 @@ def numbered(
         line = (
             f"source: {safety.name(_source(found))} (score {found.get_score():.2f})\n" if with_source else ""
         )
-        passage = fence.around(found.get_content(metadata_mode=MetadataMode.LLM), found.metadata, block=True)
+        passage = fence.wrap(found.get_content(metadata_mode=MetadataMode.LLM), found.metadata, block=True)
         text = f"[{number}] {line}{passage}"
         shown.append(NodeWithScore(node=TextNode(id_=found.node_id, text=text), score=found.score))
     return shown

@@ -14,7 +14,7 @@ from llama_index.core.tools import FunctionTool, QueryEngineTool, ToolMetadata, 
 from llama_index.core.workflow import Context
 from pydantic import BaseModel, Field
 
-from langchain_agentrag.agent.prompt_injection import closed
+from langchain_agentrag.agent.prompt_injection import close_fence
 from langchain_agentrag.agent.tool_arguments import point_in_time
 from langchain_agentrag.errors import InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.llama_index.query_engine import AgentQueryEngine
@@ -282,7 +282,7 @@ def _for_model(engine: BaseQueryEngine) -> BaseQueryEngine:
 
 
 def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else closed(text[: most - len(_CUT) - _CLOSING]) + _CUT
+    return text if len(text) <= most else close_fence(text[: most - len(_CUT) - _CLOSING]) + _CUT
 
 
 def _text(query: object) -> str:

@@ -1,4 +1,4 @@
-"""The account of what an agent retrieves: limits, near-identical calls, nothing new, parts without evidence."""
+"""Retrieval budget: limits, near-identical calls, searches without new passages, parts without evidence."""
 
 from __future__ import annotations
 
@@ -7,25 +7,35 @@ import json
 import pytest
 
 from langchain_agentrag import RetrievalBudget
-from langchain_agentrag.agent.budget import Asked, Call, Ledger, Limits, call_of, evidence_of, key_of
-from langchain_agentrag.agent.budget_session import BudgetReplies
-from langchain_agentrag.agent.sufficiency import Sufficiency, coverage, open_parts, parts_of
+from langchain_agentrag.agent.budget import Limits, RetrievalHistory
+from langchain_agentrag.agent.budget_messages import BudgetMessages
+from langchain_agentrag.agent.retrieval_calls import RetrievalCall, call_key, extract_evidence
+from langchain_agentrag.agent.sufficiency import (
+    SufficiencyJudge,
+    part_coverage,
+    split_question,
+    uncovered_parts,
+)
 from langchain_agentrag.errors import UsageError
 
 
 def search(query, refs=(), number=0):
-    return Call(number, "search", key_of("search", {"query": query}), query, tuple(refs), tuple(refs))
+    return RetrievalCall(number, search_key(query), query, tuple(refs), tuple(refs))
 
 
-def asked(query):
-    return Asked("search", key_of("search", {"query": query}))
+def key(kind, arguments):
+    return call_key(kind, kind, arguments)
 
 
-def spent(*calls, characters=10):
-    ledger = Ledger().begun("?")
+def search_key(query):
+    return key("search", {"query": query})
+
+
+def after(*calls, characters=10):
+    history = RetrievalHistory().new_run("?")
     for call in calls:
-        ledger = ledger.with_call(call, characters, 0.5)
-    return ledger
+        history = history.with_call(call, characters, 0.5)
+    return history
 
 
 @pytest.mark.parametrize(
@@ -46,7 +56,7 @@ def spent(*calls, characters=10):
     ],
 )
 def test_order_width_and_punctuation_make_no_other_query(one, other):
-    assert key_of("search", {"query": one}) == key_of("search", {"query": other, "k": None, "after": ""})
+    assert key("search", {"query": one}) == key("search", {"query": other, "k": None, "after": ""})
 
 
 @pytest.mark.parametrize(
@@ -68,7 +78,7 @@ def test_order_width_and_punctuation_make_no_other_query(one, other):
     ],
 )
 def test_a_word_more_or_other_makes_another_query(one, other):
-    assert key_of("search", {"query": one}) != key_of("search", {"query": other})
+    assert key("search", {"query": one}) != key("search", {"query": other})
 
 
 RELATIONS = [
@@ -87,8 +97,8 @@ RELATIONS = [
 )
 def test_the_order_of_what_a_word_relates_makes_another_query(one, other, sentence):
     there, back = sentence.format(one, other), sentence.format(other, one)
-    assert key_of("search", {"query": there}) != key_of("search", {"query": back})
-    assert key_of("search", {"query": there}) == key_of("search", {"query": f"{there.upper()}？ "})
+    assert key("search", {"query": there}) != key("search", {"query": back})
+    assert key("search", {"query": there}) == key("search", {"query": f"{there.upper()}？ "})
 
 
 @pytest.mark.parametrize("wrong", [None, {"searches": 1}, 3])
@@ -108,45 +118,45 @@ class Odd:
 
 @pytest.mark.parametrize("artifact", [Odd(), [Odd()], 5, {"id": 7}, [None]])
 def test_any_artifact_is_some_evidence(artifact):
-    found = evidence_of("said", artifact)
-    assert len(found.refs) == len(found.texts) == 1
+    found = extract_evidence("said", artifact)
+    assert len(found.passage_ids) == len(found.texts) == 1
     assert all(isinstance(text, str) and text for text in found.texts)
 
 
 def test_other_arguments_count_by_their_value():
-    plain = key_of("search", {"query": "退款"})
-    assert plain != key_of("search", {"query": "退款", "after": "7d"})
-    assert plain != key_of("search", {"query": "退款", "filter": {"type": "manual"}})
-    assert key_of("search", {"sql": "SELECT a-b"}) != key_of("search", {"sql": "SELECT b-a"})
-    assert key_of("read", {"doc_id": "a b"}) != key_of("read", {"doc_id": "b a"})
-    assert key_of("read", {"doc_id": "a", "chunk_id": 1.0}) == key_of("read", {"chunk_id": 1, "doc_id": "a"})
-    assert key_of("search", {"query": "x", "odd": float("nan")})
+    plain = key("search", {"query": "退款"})
+    assert plain != key("search", {"query": "退款", "after": "7d"})
+    assert plain != key("search", {"query": "退款", "filter": {"type": "manual"}})
+    assert key("search", {"sql": "SELECT a-b"}) != key("search", {"sql": "SELECT b-a"})
+    assert key("read", {"doc_id": "a b"}) != key("read", {"doc_id": "b a"})
+    assert key("read", {"doc_id": "a", "chunk_id": 1.0}) == key("read", {"chunk_id": 1, "doc_id": "a"})
+    assert key("search", {"query": "x", "odd": float("nan")})
 
 
 @pytest.mark.parametrize(
-    ("budget", "ledger", "closed"),
+    ("budget", "history", "closed"),
     [
-        (RetrievalBudget(searches=1), spent(search("a", ["1"])), {"search": "searches"}),
-        (RetrievalBudget(reads=0), spent(), {"read": "reads"}),
-        (RetrievalBudget(characters=10), spent(search("a", ["1"])), {"search": "characters", "read": "characters"}),
-        (RetrievalBudget(seconds=0.5), spent(search("a", ["1"])), {"search": "seconds", "read": "seconds"}),
-        (RetrievalBudget(patience=1), spent(search("a", [])), {"search": "idle", "read": "idle"}),
-        (RetrievalBudget(conversation=Limits(searches=1)), spent(search("a", ["1"])).begun("2"), {"search": "searches"}),
-        (RetrievalBudget(searches=1), spent(search("a", ["1"])).begun("2"), {}),
-        (RetrievalBudget(None, None, None), spent(*[search(str(n), [str(n)]) for n in range(99)]), {}),
+        (RetrievalBudget(searches=1), after(search("a", ["1"])), {"search": "searches"}),
+        (RetrievalBudget(reads=0), after(), {"read": "reads"}),
+        (RetrievalBudget(characters=10), after(search("a", ["1"])), {"search": "characters", "read": "characters"}),
+        (RetrievalBudget(seconds=0.5), after(search("a", ["1"])), {"search": "seconds", "read": "seconds"}),
+        (RetrievalBudget(patience=1), after(search("a", [])), {"search": "idle", "read": "idle"}),
+        (RetrievalBudget(conversation=Limits(searches=1)), after(search("a", ["1"])).new_run("2"), {"search": "searches"}),
+        (RetrievalBudget(searches=1), after(search("a", ["1"])).new_run("2"), {}),
+        (RetrievalBudget(None, None, None), after(*[search(str(n), [str(n)]) for n in range(99)]), {}),
     ],
 )  # fmt: skip
-def test_each_limit_ends_what_it_counts(budget, ledger, closed):
-    assert budget.closed(ledger) == closed
+def test_each_limit_ends_what_it_counts(budget, history, closed):
+    assert budget.closed(history) == closed
 
 
 def test_calls_of_one_step_count_those_before_them():
-    ledger = spent(search("有的", ["1"]))
-    step = [asked("甲"), asked("有的？"), asked("乙"), asked("甲 "), asked("丙")]
-    verdicts = RetrievalBudget(searches=3).plan(ledger, step)
-    assert [verdict.what for verdict in verdicts] == ["make", "repeat", "make", "over", "over"]
-    assert verdicts[1].of.number == 1
-    assert [v.what for v in RetrievalBudget(searches=9).plan(ledger, step)] == [
+    history = after(search("有的", ["1"]))
+    step = [search_key("甲"), search_key("有的？"), search_key("乙"), search_key("甲 "), search_key("丙")]
+    decisions = RetrievalBudget(searches=3).plan(history, step)
+    assert [decision.action for decision in decisions] == ["make", "repeat", "make", "over", "over"]
+    assert decisions[1].earlier.number == 1
+    assert [d.action for d in RetrievalBudget(searches=9).plan(history, step)] == [
         "make",
         "repeat",
         "make",
@@ -166,26 +176,26 @@ def test_calls_of_one_step_count_those_before_them():
     ],
 )
 def test_two_searches_in_a_row_are_compared_by_what_they_found(refs, overlap, same):
-    ledger = spent(search("old", ["9"]), search("last", ["1", "2", "3", "4"]))
-    found = RetrievalBudget(overlap=overlap).same_as(ledger, refs)
+    history = after(search("old", ["9"]), search("last", ["1", "2", "3", "4"]))
+    found = RetrievalBudget(overlap=overlap).same_as(history, refs)
     assert (found is not None) is same
-    assert found is None or found.asked == "last"
+    assert found is None or found.label == "last"
 
 
 def test_nothing_new_adds_up_and_something_new_starts_again():
-    ledger = spent(search("a", ["1"]), search("b", ["1"]), search("c", []))
-    assert ledger.idle == 2
-    assert ledger.with_call(search("d", ["1", "2"]), 0, 0).idle == 0
-    opened = Call(0, "read", "k", "1", ("1",), ("x",))
-    assert ledger.with_call(opened, 0, 0).idle == 0  # what was found is new when it is read
+    history = after(search("a", ["1"]), search("b", ["1"]), search("c", []))
+    assert history.idle == 2
+    assert history.with_call(search("d", ["1", "2"]), 0, 0).idle == 0
+    opened = RetrievalCall(0, key("read", {"doc_id": "1"}), "1", ("1",), ("x",))
+    assert history.with_call(opened, 0, 0).idle == 0  # what was found is new when it is read
 
 
-def test_a_ledger_survives_json_and_a_new_run_keeps_the_conversation():
-    ledger = spent(search("退款", ["a#1"]), search("b"))
-    again = Ledger.from_json(json.loads(json.dumps(ledger.as_json())))
-    assert again == ledger
-    assert Ledger.from_json(None) == Ledger()
-    fresh = again.begun("next")
+def test_a_history_survives_json_and_a_new_run_keeps_the_conversation():
+    history = after(search("退款", ["a#1"]), search("b"))
+    again = RetrievalHistory.from_json(json.loads(json.dumps(history.as_json())))
+    assert again == history
+    assert RetrievalHistory.from_json(None) == RetrievalHistory()
+    fresh = again.new_run("next")
     assert (fresh.run.searches, fresh.conversation.searches, fresh.calls, fresh.idle) == (0, 2, (), 0)
 
 
@@ -213,29 +223,29 @@ def test_limits_that_make_no_sense_are_refused(wrong):
     ],
 )
 def test_parts_of_a_question(question, parts):
-    assert [part.removeprefix("and ") for part in parts_of(question)] == parts
+    assert [part.removeprefix("and ") for part in split_question(question)] == parts
 
 
 def test_the_part_that_no_passage_speaks_of_is_open():
     question = "面板报 E1102 停机是怎么修好的？备件快插接头放在哪里？"
-    told = coverage(question, ["面板报 E1102，停机。清洗后修好了。"])
-    assert open_parts(question, told) == ["备件快插接头放在哪里"]
-    told = coverage(question, ["备件：快插接头，放在 B2 柜"], told)
-    assert open_parts(question, told) == []
-    assert open_parts(question, coverage(question, ["天气很好"])) == list(parts_of(question))
+    coverage = part_coverage(question, ["面板报 E1102，停机。清洗后修好了。"])
+    assert uncovered_parts(question, coverage) == ["备件快插接头放在哪里"]
+    coverage = part_coverage(question, ["备件：快插接头，放在 B2 柜"], coverage)
+    assert uncovered_parts(question, coverage) == []
+    assert uncovered_parts(question, part_coverage(question, ["天气很好"])) == list(split_question(question))
 
 
 def test_a_model_says_which_parts_are_covered_and_the_rule_stands_in_for_it(caplog):
     question = "谁修的？什么时候修的？"
-    said = Sufficiency(lambda prompt: "看过了。\n2").judge(question, ["x"])
-    assert open_parts(question, said) == ["谁修的"]
-    assert Sufficiency(lambda prompt: "none").judge(question, ["x"]) == (0.0, 0.0)
-    assert Sufficiency(lambda prompt: "99, -1, 0").judge(question, ["x"]) in {(0.0, 0.0), (1.0, 0.0)}
+    said = SufficiencyJudge(lambda prompt: "看过了。\n2").judge(question, ["x"])
+    assert uncovered_parts(question, said) == ["谁修的"]
+    assert SufficiencyJudge(lambda prompt: "none").judge(question, ["x"]) == (0.0, 0.0)
+    assert SufficiencyJudge(lambda prompt: "99, -1, 0").judge(question, ["x"]) in {(0.0, 0.0), (1.0, 0.0)}
 
     def broken(prompt):
         raise RuntimeError("down")
 
-    assert Sufficiency(broken).judge(question, ["谁修的"]) == coverage(question, ["谁修的"])
+    assert SufficiencyJudge(broken).judge(question, ["谁修的"]) == part_coverage(question, ["谁修的"])
     assert "down" in caplog.text
 
 
@@ -243,20 +253,24 @@ def test_evidence_of_any_artifact():
     from langchain_core.documents import Document
 
     records = [{"doc_id": "a", "chunk_id": 0, "text": "x"}, {"doc_id": "a", "chunk_id": 1, "text": "y"}]
-    assert evidence_of("…", records).refs == ("a#0", "a#1")
-    assert evidence_of("…", [Document("x", id="d")]).refs == ("d",)
-    assert evidence_of("…", []).refs == ()
-    assert evidence_of("42", None).texts == ("42",)
-    assert evidence_of(" ", None).refs == ()
+    assert extract_evidence("…", records).passage_ids == ("a#0", "a#1")
+    assert extract_evidence("…", [Document("x", id="d")]).passage_ids == ("d",)
+    assert extract_evidence("…", []).passage_ids == ()
+    assert extract_evidence("42", None).texts == ("42",)
+    assert extract_evidence(" ", None).passage_ids == ()
     row = {"city": "北京", "n": 3}
-    assert len(evidence_of("…", [row, {"city": "上海"}]).refs) == 2
+    assert len(extract_evidence("…", [row, {"city": "上海"}]).passage_ids) == 2
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
 def test_the_last_message_lists_what_was_found_and_what_is_missing(language):
-    found = evidence_of("", [{"doc_id": "manual.md", "chunk_id": 3, "text": "换快插接头"}])
-    ledger = Ledger().begun("怎么修？").with_call(call_of("search", {"query": "修"}, "search", found), 1, 0)
-    text = BudgetReplies(language).end(ledger, "searches", ["零件在哪里"])
+    found = extract_evidence("", [{"doc_id": "manual.md", "chunk_id": 3, "text": "换快插接头"}])
+    history = (
+        RetrievalHistory()
+        .new_run("怎么修？")
+        .with_call(RetrievalCall.from_tool_call("search", "search", {"query": "修"}, found), 1, 0)
+    )
+    text = BudgetMessages(language).end_of_run(history, "searches", ["零件在哪里"])
     for part in ("怎么修？", "manual.md#3", "换快插接头", "零件在哪里"):
         assert part in text
     assert "{" not in text
@@ -271,8 +285,15 @@ def test_the_last_message_lists_what_was_found_and_what_is_missing(language):
     ],
 )
 def test_what_a_passage_says_is_data_in_a_list_of_what_was_found_too(head):
-    found = evidence_of("", [{"doc_id": "a", "chunk_id": 0, "text": head}])
-    ledger = Ledger().begun("?").with_call(call_of("search", {"query": "x"}, "search", found), 1, 0)
-    for text in (BudgetReplies("zh").end(ledger, "idle", []), BudgetReplies("en").repeat(ledger.calls[0])):
+    found = extract_evidence("", [{"doc_id": "a", "chunk_id": 0, "text": head}])
+    history = (
+        RetrievalHistory()
+        .new_run("?")
+        .with_call(RetrievalCall.from_tool_call("search", "search", {"query": "x"}, found), 1, 0)
+    )
+    for text in (
+        BudgetMessages("zh").end_of_run(history, "idle", []),
+        BudgetMessages("en").repeated_call(history.calls[0]),
+    ):
         assert head not in text
         assert "⟦" not in text

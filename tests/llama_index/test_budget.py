@@ -11,7 +11,7 @@ from llama_index.core.tools import FunctionTool
 
 from langchain_agentrag import DualIndexer, RetrievalBudget, SourceDocument
 from langchain_agentrag.agent.budget import Limits
-from langchain_agentrag.agent.budget_session import RetrievalMeter
+from langchain_agentrag.agent.retrieval_meter import RetrievalMeter
 from langchain_agentrag.llama_index import HybridRetriever, as_query_engine_tool, budgeted_tools
 from tests.llama_index.test_guard import calls, done, scripted
 
@@ -112,7 +112,7 @@ def test_calls_at_once_never_exceed_the_budget(search):
     assert "used up" in refused.content
     assert sorted(started) == ["a1", "b2"]
     assert len(outputs) == 2
-    assert meter.before("search", "slow_search", {"query": "d"}).over
+    assert meter.before("search", "slow_search", {"query": "d"}).ends_run
 
 
 async def test_what_raises_counts_and_is_raised(search):

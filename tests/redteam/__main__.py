@@ -43,29 +43,29 @@ SETTINGS: dict[str, PassageSafety] = {
 def replies(indexer: DualIndexer, safety: PassageSafety, language: str) -> dict[str, str]:
     """Passage → what the tools say when it is searched for and then read."""
     search, read = AgentRAGToolkit(indexer=indexer, safety=safety, language=language).get_tools()
-    told = {}
+    texts = {}
     for attack in attacks():
         found = search.invoke({"query": HEAD, "k": 1, "filter": {"doc_id": attack.id}})
-        told[attack.id] = f"{found}\n{read.invoke({'doc_id': attack.id})}"
-    return told
+        texts[attack.id] = f"{found}\n{read.invoke({'doc_id': attack.id})}"
+    return texts
 
 
 def gather(folder: Path, language: str = "en") -> dict[str, dict[str, str]]:
     """Setting → passage → reply; "fixed fences" is what many prompts do, for comparison."""
     with DualIndexer(folder, "hash") as indexer:
         indexer.index_documents([SourceDocument(a.id, f"{HEAD}\n{a.text}", a.metadata) for a in attacks()])
-        made = {name: replies(indexer, safety, language) for name, safety in SETTINGS.items()}
-    made["fixed fences"] = {attack.id: naive_fence(attack.text) for attack in attacks()}
-    return made
+        replies_by_setting = {name: replies(indexer, safety, language) for name, safety in SETTINGS.items()}
+    replies_by_setting["fixed fences"] = {attack.id: naive_fence(attack.text) for attack in attacks()}
+    return replies_by_setting
 
 
-def followed(told: dict[str, str], chosen: Iterable[Attack], temper: str) -> int:
-    return sum(obeys(temper, told[attack.id], attack.wants) for attack in chosen)  # type: ignore[arg-type]
+def followed(texts: dict[str, str], chosen: Iterable[Attack], temper: str) -> int:
+    return sum(obeys(temper, texts[attack.id], attack.wants) for attack in chosen)  # type: ignore[arg-type]
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        made = gather(Path(folder) / "store")
+        replies_by_setting = gather(Path(folder) / "store")
     everything = attacks()
     order = ["nothing", "fixed fences", *[name for name in SETTINGS if name != "nothing"]]
     for half in HALVES:
@@ -77,10 +77,10 @@ def main() -> None:
             + f"{'screen fetches':>18}{'loop parses':>14}"
         )
         for name in order:
-            told = made[name]
-            counts = "".join(f"{followed(told, chosen, temper):>22}" for temper in TEMPERS)
-            fetched = sum(screen_fetches(told[a.id], a.wants) for a in chosen)
-            parsed = sum(parses_as_call(told[a.id]) for a in chosen if a.kind == "tool call")
+            texts = replies_by_setting[name]
+            counts = "".join(f"{followed(texts, chosen, temper):>22}" for temper in TEMPERS)
+            fetched = sum(screen_fetches(texts[a.id], a.wants) for a in chosen)
+            parsed = sum(parses_as_call(texts[a.id]) for a in chosen if a.kind == "tool call")
             print(f"{name:22}{counts}{fetched:>18}{parsed:>14}")
     _by_kind(everything)
     wrong = [text for text in ordinary() if instruction_kinds(text)]

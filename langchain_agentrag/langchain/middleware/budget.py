@@ -22,23 +22,18 @@ from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from langchain_agentrag.agent.budget import (
-    Asked,
-    Call,
+from langchain_agentrag.agent.budget import Decision, Limit, RetrievalBudget, RetrievalHistory
+from langchain_agentrag.agent.budget_messages import BudgetMessages
+from langchain_agentrag.agent.prompt_injection import close_fence
+from langchain_agentrag.agent.retrieval_calls import (
     Evidence,
     Kind,
-    Ledger,
-    Limit,
-    RetrievalBudget,
-    Verdict,
-    call_of,
-    evidence_of,
-    full_key,
-    head_of,
+    RetrievalCall,
+    call_key,
+    extract_evidence,
+    preview,
 )
-from langchain_agentrag.agent.budget_session import BudgetReplies
-from langchain_agentrag.agent.prompt_injection import closed
-from langchain_agentrag.agent.sufficiency import Sufficiency, check_sufficiency, open_parts
+from langchain_agentrag.agent.sufficiency import SufficiencyJudge, check_sufficiency, uncovered_parts
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.errors import UsageError
 
@@ -53,25 +48,25 @@ class RetrievalStep:
         self,
         request: ToolCallRequest,
         kind: Kind,
-        ledger: Ledger,
-        verdict: Verdict,
+        history: RetrievalHistory,
+        verdict: Decision,
         budget: RetrievalBudget,
         together: int,
     ) -> None:
-        self.kind, self.ledger, self.verdict = kind, ledger, verdict
-        self._request, self._closed = request, budget.closed(ledger)
-        left = budget.left(ledger).get("characters")
+        self.kind, self.history, self.verdict = kind, history, verdict
+        self._request, self._closed = request, budget.closed(history)
+        left = budget.left(history).get("characters")
         self.room = None if left is None else left // together
 
-    def call(self, found: Evidence) -> Call:
+    def call(self, found: Evidence) -> RetrievalCall:
         """The record of the call."""
         call = self._request.tool_call
-        return call_of(self.kind, call["args"], call["name"], found, call["id"] or "")
+        return RetrievalCall.from_tool_call(self.kind, call["name"], call["args"], found, call["id"] or "")
 
     @property
     def remembered(self) -> ToolMessage | None:
         """What the equal call before answered, where it is still in the conversation."""
-        before = self.verdict.of
+        before = self.verdict.earlier
         return next(
             (
                 message
@@ -83,47 +78,51 @@ class RetrievalStep:
             None,
         )
 
-    def unmade(self, replies: BudgetReplies) -> ToolMessage:
+    def unmade(self, replies: BudgetMessages) -> ToolMessage:
         """The answer to a call that is not made."""
         verdict, artifact = self.verdict, None
-        if verdict.what == "over":
-            text = replies.over(self.kind, self._closed or {self.kind: verdict.limit or "idle"})
-        elif verdict.of is not None:
-            text, before = replies.repeat(verdict.of), self.remembered
+        if verdict.action == "over":
+            text = replies.refused_call(self.kind, self._closed or {self.kind: verdict.limit or "idle"})
+        elif verdict.earlier is not None:
+            text, before = replies.repeated_call(verdict.earlier), self.remembered
             artifact = before.artifact if before is not None else []
         else:
-            text, artifact = replies.twin(), []
+            text, artifact = replies.duplicate_call(), []
         return ToolMessage(
             text,
             artifact=artifact,
             name=self._request.tool_call["name"],
             tool_call_id=self._request.tool_call["id"],
-            status="error" if verdict.what == "over" else "success",
-            additional_kwargs={MARK: {"what": verdict.what}},
+            status="error" if verdict.action == "over" else "success",
+            additional_kwargs={MARK: {"what": verdict.action}},
         )
 
 
-def accounted(ledger: Ledger, kind: Kind, call: Mapping[str, Any], answer: ToolMessage) -> Ledger:
-    """The ledger after a call and its answer."""
+def accounted(
+    history: RetrievalHistory, kind: Kind, call: Mapping[str, Any], answer: ToolMessage
+) -> RetrievalHistory:
+    """The history after a call and its answer."""
     mark, text = answer.additional_kwargs.get(MARK) or {"what": "made"}, text_of(answer)
     if mark["what"] == "repeat":
-        return replace(ledger.with_use(len(text)), idle=ledger.idle + 1)
+        return replace(history.with_usage(characters=len(text)), idle=history.idle + 1)
     if mark["what"] != "made":
-        return ledger.with_use(len(text))
-    found = Evidence() if answer.status == "error" else evidence_of(text, answer.artifact)
-    made = call_of(kind, call["args"], call["name"], found, call["id"] or "")
+        return history.with_usage(characters=len(text))
+    found = Evidence() if answer.status == "error" else extract_evidence(text, answer.artifact)
+    made = RetrievalCall.from_tool_call(kind, call["name"], call["args"], found, call["id"] or "")
     if "refs" in mark:
-        made = replace(made, refs=tuple(mark["refs"]), heads=tuple(mark["heads"]))
+        made = replace(made, passage_ids=tuple(mark["refs"]), previews=tuple(mark["heads"]))
     told = tuple(mark.get("told", ()))
-    if len(told) == len(ledger.told):
-        told = tuple(map(max, told, ledger.told))
-    ledger = ledger.with_call(made, len(text), 0.0, same=bool(mark.get("same")))
-    return replace(ledger, told=told or ledger.told)
+    if len(told) == len(history.coverage):
+        told = tuple(map(max, told, history.coverage))
+    history = history.with_call(made, len(text), 0.0, same=bool(mark.get("same")))
+    return replace(history, coverage=told or history.coverage)
 
 
-def ledger_of(state: Any) -> Ledger:
+def history_of(state: Any) -> RetrievalHistory:
     """The account that a state holds; an empty one for none."""
-    return Ledger.from_json(state.get(MARK) if isinstance(state, Mapping) else getattr(state, MARK, None))
+    return RetrievalHistory.from_json(
+        state.get(MARK) if isinstance(state, Mapping) else getattr(state, MARK, None)
+    )
 
 
 def _messages(state: Any) -> Sequence[Any]:
@@ -186,7 +185,7 @@ def cut(content: Any, room: int | None, mark: str) -> Any:
     """The content, cut after `room` characters, with a mark there; one that is no plain text stays whole."""
     if room is None or not isinstance(content, str) or len(content) <= room:
         return content
-    return f"{closed(content[:room])}\n{mark}"  # a passage stays within its fence
+    return f"{close_fence(content[:room])}\n{mark}"  # a passage stays within its fence
 
 
 def with_line(content: Any, line: str) -> Any:
@@ -248,8 +247,8 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
     ) -> None:
         super().__init__()
         self._budget, self._restate = budget or RetrievalBudget(), restate
-        self._sufficiency: Sufficiency | None = check_sufficiency(sufficiency)
-        self._replies = BudgetReplies(language)
+        self._sufficiency: SufficiencyJudge | None = check_sufficiency(sufficiency)
+        self._replies = BudgetMessages(language)
         self._declared: dict[str, Kind] = dict(tools or {})
         unknown = [name for name, kind in self._declared.items() if kind not in {"search", "read"}]
         if unknown:
@@ -263,8 +262,8 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
     def before_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
         """Begin anew, with the question that the run is about."""
         asked = next((m for m in reversed(state["messages"]) if isinstance(m, HumanMessage)), None)
-        ledger = self._settled(state, self._kinds(())).begun(str(asked.text) if asked is not None else "")
-        return {MARK: ledger.as_json()}
+        history = self._settled(state, self._kinds(())).new_run(str(asked.text) if asked is not None else "")
+        return {MARK: history.as_json()}
 
     async def abefore_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
         """`before_agent`."""
@@ -275,11 +274,11 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
     ) -> Answer:
         """Account the calls of the last step, and ask the model without the tools that are over."""
         kinds = self._kinds(request.tools)
-        ledger = self._settled(request.state, kinds)
-        closed = self._budget.closed(ledger)
+        history = self._settled(request.state, kinds)
+        closed = self._budget.closed(history)
         began = time.perf_counter()
         response = handler(self._narrowed(request, kinds, closed))
-        return self._kept(response, ledger, kinds, closed, time.perf_counter() - began)
+        return self._kept(response, history, kinds, closed, time.perf_counter() - began)
 
     async def awrap_model_call(
         self,
@@ -288,11 +287,11 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
     ) -> Answer:
         """`wrap_model_call` without blocking the event loop."""
         kinds = self._kinds(request.tools)
-        ledger = self._settled(request.state, kinds)
-        closed = self._budget.closed(ledger)
+        history = self._settled(request.state, kinds)
+        closed = self._budget.closed(history)
         began = time.perf_counter()
         response = await handler(self._narrowed(request, kinds, closed))
-        return self._kept(response, ledger, kinds, closed, time.perf_counter() - began)
+        return self._kept(response, history, kinds, closed, time.perf_counter() - began)
 
     # -- a call -------------------------------------------------------------------------------------------------------
 
@@ -303,7 +302,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         step = self._step(request)
         if step is None:
             return handler(request)
-        if step.verdict.what != "make":
+        if step.verdict.action != "make":
             return step.unmade(self._replies)
         began = time.perf_counter()
         response = handler(request)
@@ -316,12 +315,12 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         step = self._step(request)
         if step is None:
             return await handler(request)
-        if step.verdict.what != "make":
+        if step.verdict.action != "make":
             return step.unmade(self._replies)
         began = time.perf_counter()
         response = await handler(request)
         seconds = time.perf_counter() - began
-        if self._sufficiency is not None and self._sufficiency.slow:
+        if self._sufficiency is not None and self._sufficiency.calls_model:
             return await asyncio.to_thread(self._told, step, response, seconds)
         return self._told(step, response, seconds)
 
@@ -347,13 +346,13 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
     def _kept(
         self,
         response: ModelResponse[Any],
-        ledger: Ledger,
+        history: RetrievalHistory,
         kinds: Mapping[str, Kind],
         closed: Mapping[Kind, Limit],
         seconds: float,
     ) -> Answer:
         """The response with the account beside it; without the calls of a model that goes on with what is over."""
-        ledger = ledger.with_use(seconds=seconds)
+        history = history.with_usage(seconds=seconds)
         late = {
             call["id"]: closed[kinds[call["name"]]]
             for message in response.result
@@ -361,14 +360,16 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
             for call in message.tool_calls
             if kinds.get(call["name"]) in closed
         }
-        if late and ledger.refused >= _REFUSALS:
-            missing = open_parts(ledger.question, ledger.told) if self._sufficiency is not None else []
-            last = self._replies.end(ledger, next(iter(late.values())), missing)
+        if late and history.refused_calls >= _REFUSALS:
+            missing = (
+                uncovered_parts(history.question, history.coverage) if self._sufficiency is not None else []
+            )
+            last = self._replies.end_of_run(history, next(iter(late.values())), missing)
             result = [without_calls(message, late, last) for message in response.result]
             response = replace(response, result=result)
         elif late:
-            ledger = replace(ledger, refused=ledger.refused + 1)
-        kept: Command[Any] = Command(update={MARK: ledger.as_json()})
+            history = replace(history, refused_calls=history.refused_calls + 1)
+        kept: Command[Any] = Command(update={MARK: history.as_json()})
         return ExtendedModelResponse(model_response=response, command=kept)
 
     def _kinds(self, tools: Iterable[Any]) -> dict[str, Kind]:
@@ -392,61 +393,58 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         place = next((n for n, other in enumerate(siblings) if other["id"] == call["id"]), None)
         if place is None:
             siblings, place = [call], 0
-        asked = [
-            Asked(kinds[other["name"]], full_key(kinds[other["name"]], other["name"], other["args"]))
-            for other in siblings
-        ]
-        ledger = ledger_of(request.state)
-        verdict = self._budget.plan(ledger, asked)[place]
-        step = RetrievalStep(request, kind, ledger, verdict, self._budget, len(siblings))
-        if kind == "read" and verdict.what == "repeat" and step.remembered is None:
-            step.verdict = Verdict("make")  # the text is gone from the conversation: it may be opened again
+        keys = [call_key(kinds[other["name"]], other["name"], other["args"]) for other in siblings]
+        history = history_of(request.state)
+        verdict = self._budget.plan(history, keys)[place]
+        step = RetrievalStep(request, kind, history, verdict, self._budget, len(siblings))
+        if kind == "read" and verdict.action == "repeat" and step.remembered is None:
+            step.verdict = Decision("make")  # the text is gone from the conversation: it may be opened again
         return step
 
     def _told(self, step: RetrievalStep, response: Response, seconds: float) -> Response:
         """The answer with what the model should know beside it, and marked for the account."""
         if not isinstance(response, ToolMessage):
             return response
-        ledger, text = step.ledger, text_of(response)
-        found = Evidence() if response.status == "error" else evidence_of(text, response.artifact)
-        told = ledger.told
-        if self._sufficiency is not None and ledger.question and found.texts:
-            told = self._sufficiency.judge(ledger.question, found.texts, told)
+        history, text = step.history, text_of(response)
+        found = Evidence() if response.status == "error" else extract_evidence(text, response.artifact)
+        told = history.coverage
+        if self._sufficiency is not None and history.question and found.texts:
+            told = self._sufficiency.judge(history.question, found.texts, told)
         note, same = "", None
         if step.kind == "search":
-            same = self._budget.same_as(ledger, found.refs)
-        if same is not None and not ledger.brings_new("search", found.refs):
-            response = response.model_copy(update={"content": self._replies.same(same, ledger)})
+            same = self._budget.same_as(history, found.passage_ids)
+        if same is not None and not history.has_new("search", found.passage_ids):
+            response = response.model_copy(update={"content": self._replies.nothing_new(same, history)})
         elif same is not None:
-            note = self._replies.mostly(same)
+            note = self._replies.little_new(same)
         mark = {
             "what": "made",
             "kind": step.kind,
             "same": same is not None,
             "seconds": seconds,
             "told": list(told),
-            "refs": list(found.refs),
-            "heads": [head_of(one) for one in found.texts],
+            "refs": list(found.passage_ids),
+            "heads": [preview(one) for one in found.texts],
         }
-        missing = open_parts(ledger.question, told) if self._sufficiency is not None else []
-        left = self._budget.left(ledger.with_call(step.call(found), 0, 0.0))
+        missing = uncovered_parts(history.question, told) if self._sufficiency is not None else []
+        left = self._budget.left(history.with_call(step.call(found), 0, 0.0))
         left.pop("characters", None)
-        beside = self._replies.beside(ledger, missing, left) if self._restate else ""
-        content = cut(response.content, step.room, self._replies.cut())
+        beside = self._replies.status(history, missing, left) if self._restate else ""
+        content = cut(response.content, step.room, self._replies.truncated())
         for line in (note, beside):
             content = with_line(content, line)
         return response.model_copy(
             update={"content": content, "additional_kwargs": {**response.additional_kwargs, MARK: mark}}
         )
 
-    def _settled(self, state: Mapping[str, Any], kinds: Mapping[str, Kind]) -> Ledger:
-        """The ledger with the calls of the last step, in their order."""
-        ledger, messages = ledger_of(state), state["messages"]
+    def _settled(self, state: Mapping[str, Any], kinds: Mapping[str, Kind]) -> RetrievalHistory:
+        """The history with the calls of the last step, in their order."""
+        history, messages = history_of(state), state["messages"]
         place = next(
             (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)), None
         )
-        if place is None or not messages[place].id or messages[place].id == ledger.settled:
-            return ledger
+        if place is None or not messages[place].id or messages[place].id == history.last_message_id:
+            return history
         answers = {m.tool_call_id: m for m in messages[place + 1 :] if isinstance(m, ToolMessage)}
         slowest = 0.0
         for call in messages[place].tool_calls:
@@ -456,5 +454,5 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
             mark = answer.additional_kwargs.get(MARK) or {}
             slowest = max(slowest, mark.get("seconds", 0.0))
             # another process that goes on with the conversation has not met the tool yet: the answer knows
-            ledger = accounted(ledger, mark.get("kind") or kind or "search", call, answer)
-        return replace(ledger.with_use(seconds=slowest), settled=messages[place].id or "")
+            history = accounted(history, mark.get("kind") or kind or "search", call, answer)
+        return replace(history.with_usage(seconds=slowest), last_message_id=messages[place].id or "")
