@@ -1,25 +1,17 @@
-"""The embedding model of a store: resolved when first needed, held to what the store promises."""
+"""Query vectors: the store's embedding model with a timeout and a cache per agent."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from langchain_agentrag.embedding import Background, Embedder, background_cosine, resolve_embedder
-from langchain_agentrag.errors import (
-    EmbeddingError,
-    InvalidQueryError,
-    StoreError,
-    StoreMismatchError,
-    UsageError,
-)
+from langchain_agentrag.embedding import Background, Embedder
+from langchain_agentrag.errors import EmbeddingError, InvalidQueryError
 from langchain_agentrag.search.cache import QueryVectors
 from langchain_agentrag.search.options import SearchRequest
-from langchain_agentrag.store.manifest import clear_model
+from langchain_agentrag.store.manifest import StoreEmbedding
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.timeouts import run_with_timeout
@@ -28,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Model:
-    """The store's embedder and what is known of it.
+    """Embeds queries with the store's model.
 
     Args:
         store: The store.
@@ -47,24 +39,18 @@ class Model:
         timeout: float | None,
         remembered: int = 0,
     ) -> None:
-        self._store, self._spec, self._timeout = store, spec, timeout
-        self._guard = threading.RLock()
+        self._store, self._timeout = store, timeout
+        self._model = StoreEmbedding(store, spec)
         self._vectors = QueryVectors(remembered)
-        self._embedder: Embedder | None = None
-        self._background: Background | None = None
-        if spec is not None and store.catalog.manifest().get("embedding"):
-            self._resolve()  # a wrong model shall be refused at open, not at the first search
 
     @property
     def embedder(self) -> Embedder:
-        """The embedder, checked against the store.
+        """See `StoreEmbedding.embedder`."""
+        return self._model.embedder
 
-        Raises:
-            StoreMismatchError: the store was built with another model.
-            EmbeddingError: there is no model to take.
-        """
-        with self._guard:
-            return self._embedder or self._resolve()
+    def background(self) -> Background:
+        """See `StoreEmbedding.background`."""
+        return self._model.background()
 
     def with_vector(self, request: SearchRequest) -> SearchRequest:
         """The request with its query embedded; a failing model is noted in it, not raised."""
@@ -135,54 +121,3 @@ class Model:
     def _without(request: SearchRequest, error: EmbeddingError) -> SearchRequest:
         logger.warning("searching without the vector leg: %s", error)
         return replace(request, troubles=(*request.troubles, f"vector: {error}"))
-
-    def background(self) -> Background:
-        """Cosines of unrelated texts, measured once per store and kept in its manifest."""
-        with self._guard:
-            if self._background is None:
-                known = self._store.catalog.manifest().get("background")
-                self._background = Background(*known) if isinstance(known, list) else self._measure()
-            return self._background
-
-    def _measure(self) -> Background:
-        try:
-            measured = background_cosine(self.embedder)
-        except (
-            EmbeddingError
-        ) as error:  # a model that only knows given texts, or one that is down at the moment
-            logger.warning("the model's background similarity could not be measured, 0 is assumed: %s", error)
-            return Background()
-        try:
-            self._store.catalog.set_manifest(background=measured)
-        except StoreError as error:  # a search needs no right to write: the next one measures again
-            logger.info("the model's background similarity could not be kept: %s", error)
-        return measured
-
-    def _resolve(self) -> Embedder:
-        promised = self._store.catalog.manifest().get("embedding")
-        spec = self._spec
-        if spec is None and promised is not None:
-            spec = promised["spec"]
-            if spec is None:
-                raise UsageError(
-                    f"The store {self._store.folder} was built with the embedding object {promised['name']!r}, which "
-                    "cannot be made from a name: pass the same object as embeddings=…"
-                )
-        model = resolve_embedder(spec)
-        if promised is None:
-            named = str(spec) if isinstance(spec, str | Path) else None if spec is not None else "local"
-            self._store.catalog.set_manifest(
-                embedding={"name": model.name, "fingerprint": model.fingerprint, "spec": named}
-            )
-        elif promised["fingerprint"] != model.fingerprint:
-            with self._store.lock.held():
-                released = clear_model(self._store.catalog)
-            if released:
-                return self._resolve()
-            raise StoreMismatchError(
-                f"The store {self._store.folder} was built with the embedding model {promised['name']!r} "
-                f"({promised['fingerprint']}), not {model.name!r} ({model.fingerprint}): vectors of two models cannot "
-                "be compared. Open it with the model it was built with, or index into a new folder."
-            )
-        self._embedder = model
-        return model
