@@ -448,7 +448,7 @@ class _Leg:
     def ranking(self) -> list[tuple[int, float]]:
         return [(place, self.score[place]) for place in self.order()]
 
-    def combined_evidence(self, place: int) -> IndexEvidence | None:
+    def evidence(self, place: int) -> IndexEvidence | None:
         if place not in self.raw:
             return None
         return IndexEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])

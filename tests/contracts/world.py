@@ -189,7 +189,7 @@ class World:
         assert {place: entry.text for place, entry in kept.items()} == known
         # what was shown to an agent was shared or its own at the time
         seen = self._ever[None] | self._ever[agent]
-        assert all(any(part in whole for whole in seen) for part in self.indexer.shown.to(agent))
+        assert all(any(part in whole for whole in seen) for part in self.indexer.recent_passages.to(agent))
 
     def _remember(self, documents: Iterable[SourceDocument]) -> None:
         self.model.put_all(list(documents))

@@ -223,7 +223,7 @@ def _() -> Any:
     return around(
         storage.Store,
         "forget",
-        lambda original, self, owner: storage.Outcome(
+        lambda original, self, owner: storage.CommitResult(
             deleted=self.stats(Scope(owner)).documents - self.stats(Scope(owner)).shared_documents
         ),
     )

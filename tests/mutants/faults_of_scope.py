@@ -124,7 +124,7 @@ def _() -> Any:
             "agent_id": metadata.get("agent_id", metadata.get("owner")),
         }
 
-    return _everywhere("filterable", claimed)
+    return _everywhere("filter_view", claimed)
 
 
 @contextmanager

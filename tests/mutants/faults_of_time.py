@@ -58,7 +58,7 @@ def _() -> Any:
         return original(connection, replace(given, sweep=False) if given.sweep else given, *rest)
 
     both = ExitStack()
-    both.enter_context(around(queries.PartitionVisibility, "due", everything))
+    both.enter_context(around(queries.PartitionVisibility, "expired", everything))
     both.enter_context(around(storage, "commit", all_of_it))
     return both
 
@@ -87,13 +87,13 @@ def _() -> Any:
 
 @fault("being recent counts for more than the words")
 def _() -> Any:
-    return around(ranking, "recency_lift", lambda original, *given: min(1.0 - given[0], 9 * original(*given)))
+    return around(ranking, "recency_boost", lambda original, *given: min(1.0 - given[0], 9 * original(*given)))
 
 
 @fault("the oldest are taken for the most recent")
 def _() -> Any:
     return around(
         ranking,
-        "recency_lift",
+        "recency_boost",
         lambda original, score, age, half: original(score, timedelta(days=1) - age, half),
     )
