@@ -28,11 +28,10 @@ from langchain_agentrag.search.answers import Answers
 from langchain_agentrag.search.cache import Results
 from langchain_agentrag.search.model import Model
 from langchain_agentrag.search.options import SearchOptions, SearchRequest, check_request
-from langchain_agentrag.search.passages import read_documents, read_passage
 from langchain_agentrag.search.searcher import Searcher
 from langchain_agentrag.store import verify as verification
 from langchain_agentrag.store.manifest import resolve_analyzer
-from langchain_agentrag.store.queries import OwnedDocuments
+from langchain_agentrag.store.queries import OwnedDocuments, read_documents, read_passage
 from langchain_agentrag.store.record_keys import RecordKeys, delete_record_keys
 from langchain_agentrag.store.store import ChromaPolicy, Store
 from langchain_agentrag.store.verify import VerifyReport
@@ -426,7 +425,7 @@ class DualIndexer(Derived):
             raise ScopeError("forget_agent() needs the id of an agent: delete() removes shared documents.")
         delete_record_keys(self._store.catalog, owner)
         self._answers.forget(owner)
-        return SyncReport(deleted=self._store.forget(owner).deleted)
+        return SyncReport(deleted=self._store.delete_partition(owner).deleted)
 
     def record_keys(self, namespace: str, *, agent_id: str | None = None) -> RecordKeys:
         """Keys that an outside indexing run has written for one owner; see `record_manager`."""
@@ -493,7 +492,7 @@ class DualIndexer(Derived):
         """
         self._store.check_open()
         scope = Scope(check_agent_id(agent_id))
-        passage = read_passage(self._store, scope, doc_id, chunk_id, before, after)
+        passage = read_passage(self._store.catalog, self._store.now(), scope, doc_id, chunk_id, before, after)
         self.recent_passages.note(scope.agent_id, [passage.text])
         return passage
 
@@ -512,7 +511,8 @@ class DualIndexer(Derived):
         """
         self._store.check_open()
         condition = build_filter(self._store.now(), filter, after=after, before=before)
-        return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids, condition)
+        scope = Scope(check_agent_id(agent_id))
+        return read_documents(self._store.catalog, self._store.now(), scope, doc_ids, condition)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -542,7 +542,7 @@ class DualIndexer(Derived):
     def optimize(self) -> int:
         """Build the graph over all vectors that wait (`StoreStats.waiting`) now; returns how many were handed over."""
         self._store.check_open()
-        return self._store.background_indexer.finish()
+        return self._store.background_indexer.index_pending()
 
     def repair(self) -> VerifyReport:
         """Rebuild what differs from the catalog, without embedding anything; then verify."""

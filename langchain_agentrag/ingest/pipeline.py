@@ -297,9 +297,9 @@ class Pipeline:
             ],
             removes=list(pending.removes),
             versions=pending.versions,
-            gone=pending.gone,
+            forgotten_items=pending.gone,
             keep_vectors=self._keep_vectors,
-            sweep=self._sweep,
+            expired_only=self._sweep,
         )
         self._in_flight, self._recent = pending.addresses, vectors
         self._running = self._writer.submit(self._write, batch)

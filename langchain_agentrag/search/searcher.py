@@ -125,7 +125,7 @@ def keyword_scorer(
     }
     totals: dict[str, dict[str, int]] = {field: dict.fromkeys(terms, 0) for field, terms in query.items()}
     for living in partitions:
-        for field, counts in store.keyword_index(living.partition).doc_freqs(query).items():
+        for field, counts in store.indexes.keyword_index(living.partition).doc_freqs(query).items():
             gone = living.excluded_doc_freqs.get(field, {})
             for term, count in counts.items():
                 totals[field][term] += count - gone.get(term, 0)
@@ -154,10 +154,10 @@ def _keyword_rows(
     wanted: int,
     condition: Filter | None,
 ) -> list[ScoredRow]:
-    leg, limit = store.keyword_index(partition), _TIES * wanted
+    leg, limit = store.indexes.keyword_index(partition), _TIES * wanted
     if condition is None:
         return leg.candidates(weighted, limit)
-    allowed = store.cache(partition).select(partition, condition)
+    allowed = store.indexes.cache(partition).select(partition, condition)
     fetch = keyword_fetch(chunks=partition.chunks, matching=len(allowed), wanted=limit)
     if fetch is not None:
         found = leg.candidates(weighted, fetch)
@@ -175,7 +175,7 @@ def vector_rows(
     troubles: list[str] = []
     for living in partitions:
         partition, condition = living.partition, conjoin(living.condition, asked)
-        cache = store.cache(partition)
+        cache = store.indexes.cache(partition)
         small = partition.chunks <= store.exact_limit or not partition.in_chroma
         allowed = None if small else cache.select(partition, condition)
         plan = plan_vectors(
@@ -213,14 +213,14 @@ def _approximate(
     condition: Filter | None,
 ) -> list[ScoredRow]:
     """From the graph what it holds, and an exact scan of the rows after that."""
-    leg = store.vector_index(partition)
-    last = store.last_visible_row(
+    leg = store.indexes.vector_index(partition)
+    last = store.indexes.last_visible_row(
         partition, allowed
     )  # before the graph is asked: what it gets meanwhile is scanned
     graphed = allowed[: np.searchsorted(allowed, last, side="right")]
     found: list[ScoredRow] = []
     if len(graphed) < len(allowed):
-        found = store.cache(partition).nearest(partition, vector, wanted, condition, after=last)
+        found = store.indexes.cache(partition).nearest(partition, vector, wanted, condition, after=last)
     while len(graphed):
         kept = _members(leg.nearest(vector, fetch), graphed)
         if len(kept) >= min(wanted, len(graphed)):

@@ -94,7 +94,7 @@ class TestChromaVectors(VectorLegContract):
     def chroma(self, folder):
         lock = WriteLock(folder, 5.0)
         home = ChromaFolder(folder / "chroma", Catalog(folder / "catalog.sqlite"), lock)
-        with lock.held():
+        with lock.acquire():
             yield home
         home.close()
 
@@ -191,7 +191,7 @@ class TestColumnFilters(FilterContract):
     def compiled(self, stored):
         store = stored(chroma="auto")._store
         partition = store.catalog.partition(None)
-        cache = store.cache(partition)
+        cache = store.indexes.cache(partition)
         rows = cache.select(partition, None).tolist()
         return lambda where: {rows.index(row) for row in cache.select(partition, parse(where)).tolist()}
 

@@ -52,7 +52,7 @@ def _() -> Any:
         allowed: Any,
         *_: Any,
     ) -> Any:
-        return searcher._members(store.vector_index(partition).nearest(vector_, 1), allowed)
+        return searcher._members(store.indexes.vector_index(partition).nearest(vector_, 1), allowed)
 
     return around(searcher, "_approximate", short)
 
@@ -64,7 +64,7 @@ def _() -> Any:
 
     both = ExitStack()
     both.enter_context(
-        patch.object(background_indexing, "_QUIET", 3_600.0)
+        patch.object(background_indexing, "_WRITE_DELAY", 3_600.0)
     )  # else on a slow machine nothing waits any more
     both.enter_context(around(partition_cache.PartitionCache, "nearest", blind))
     return both
@@ -198,7 +198,7 @@ def _() -> Any:
 @fault("an update moves a document to the end of the order")
 def _() -> Any:
     def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, given: Any) -> Any:
-        held = commit._find(connection, partition, put.document.doc_id)
+        held = commit._document_key(connection, partition, put.document.doc_id)
         if held is not None:
             commit._remove_document(connection, partition, held, tally, keep=given.keep_vectors)
         key, _ = original(connection, put, partition, tally, given)
@@ -222,7 +222,7 @@ def _() -> Any:
 def _() -> Any:
     return around(
         storage.Store,
-        "forget",
+        "delete_partition",
         lambda original, self, owner: storage.CommitResult(
             deleted=self.stats(Scope(owner)).documents - self.stats(Scope(owner)).shared_documents
         ),
@@ -237,7 +237,7 @@ def _() -> Any:
                 original(self, part.owner)
         return original(self, owner)
 
-    return around(storage.Store, "forget", more)
+    return around(storage.Store, "delete_partition", more)
 
 
 @fault("a delete by filter ignores the ids")

@@ -55,7 +55,9 @@ def _() -> Any:
         return original(self, now + timedelta(days=9_999), at_least)
 
     def all_of_it(original: Any, connection: Any, given: Any, *rest: Any) -> Any:
-        return original(connection, replace(given, sweep=False) if given.sweep else given, *rest)
+        return original(
+            connection, replace(given, expired_only=False) if given.expired_only else given, *rest
+        )
 
     both = ExitStack()
     both.enter_context(around(queries.PartitionVisibility, "expired", everything))
@@ -87,7 +89,9 @@ def _() -> Any:
 
 @fault("being recent counts for more than the words")
 def _() -> Any:
-    return around(ranking, "recency_boost", lambda original, *given: min(1.0 - given[0], 9 * original(*given)))
+    return around(
+        ranking, "recency_boost", lambda original, *given: min(1.0 - given[0], 9 * original(*given))
+    )
 
 
 @fault("the oldest are taken for the most recent")

@@ -87,9 +87,9 @@ def exact(tmp_path: Path) -> Iterator[DualIndexer]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DualIndexer]:
     """A store whose background never comes to work by itself."""
-    monkeypatch.setattr(background_indexing, "_QUIET", 3600.0)
-    monkeypatch.setattr(background_indexing, "_AT_OPENING", 3600.0)
-    monkeypatch.setattr(background_indexing, "_SLICE", 32)
+    monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 3600.0)
+    monkeypatch.setattr(background_indexing, "_OPEN_DELAY", 3600.0)
+    monkeypatch.setattr(background_indexing, "_SLICE_ROWS", 32)
     with DualIndexer(tmp_path / "store", **OPEN) as opened:
         yield opened
 
@@ -102,7 +102,7 @@ def test_every_answer_is_the_exact_one_while_rows_wait_and_afterwards(store: Dua
     for numbers in (range(90), range(90, 130), range(130, 170)):
         for each in (store, exact):
             each.index_documents(documents(numbers))
-        assert 0 < unindexed(store) <= background_indexing._MOST * LIMIT
+        assert 0 < unindexed(store) <= background_indexing._MAX_UNINDEXED_FACTOR * LIMIT
         assert answers(store) == answers(exact)
         assert_sound(store)
     assert 0 < unindexed(store) < store.stats().chunks, "some in the graph, some not"
@@ -178,8 +178,8 @@ def test_nothing_of_a_forgotten_agent_comes_back_with_what_waited(store: DualInd
 def test_the_background_hands_over_and_no_search_notices(
     tmp_path: Path, exact: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(background_indexing, "_QUIET", 0.0)
-    monkeypatch.setattr(background_indexing, "_SMALL", 8)
+    monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 0.0)
+    monkeypatch.setattr(background_indexing, "_BACKGROUND_SLICE_ROWS", 8)
     exact.index_documents(documents(range(120)))
     expected = answers(exact)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
@@ -195,12 +195,12 @@ def test_the_background_hands_over_and_no_search_notices(
 def test_what_waits_when_a_store_is_closed_goes_on_at_the_next_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(background_indexing, "_QUIET", 3600.0)
+    monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 3600.0)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         store.index_documents(documents(range(90)))
         left = unindexed(store)
         assert left
-    monkeypatch.setattr(background_indexing, "_AT_OPENING", 0.0)
+    monkeypatch.setattr(background_indexing, "_OPEN_DELAY", 0.0)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         deadline = time.monotonic() + 60
         while unindexed(store) and time.monotonic() < deadline:
@@ -214,7 +214,7 @@ def test_a_process_may_end_in_the_middle_of_it(tmp_path: Path, ending: str):
     code = (
         "import sys\nfrom langchain_agentrag import DualIndexer\nfrom langchain_agentrag.store import background_indexing\n"
         "from tests.store.test_background_indexing import OPEN, documents\n"
-        "background_indexing._QUIET, background_indexing._SMALL = 0.0, 4\n"
+        "background_indexing._WRITE_DELAY, background_indexing._BACKGROUND_SLICE_ROWS = 0.0, 4\n"
         "store = DualIndexer(sys.argv[1], **OPEN)\nstore.index_documents(documents(range(110)))\n"
         f"store.search('timeout')\n{ending}\n"
     )
@@ -234,7 +234,7 @@ def test_a_process_may_end_in_the_middle_of_it(tmp_path: Path, ending: str):
 def elsewhere(folder: Path, code: str) -> None:
     setup = (
         "import sys\nfrom langchain_agentrag import DualIndexer\nfrom langchain_agentrag.store import background_indexing\n"
-        "from tests.store.test_background_indexing import OPEN, documents\nbackground_indexing._QUIET = 3600.0\n"
+        "from tests.store.test_background_indexing import OPEN, documents\nbackground_indexing._WRITE_DELAY = 3600.0\n"
         f"with DualIndexer(sys.argv[1], **OPEN) as store:\n    {code}\n"
     )
     subprocess.run([sys.executable, "-c", setup, str(folder)], check=True, timeout=120)
@@ -266,7 +266,7 @@ def test_an_open_store_sees_what_another_process_wrote_and_handed_over(
 def test_a_client_that_cannot_see_many_rows_is_opened_anew(
     store: DualIndexer, exact: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("langchain_agentrag.store.indexes._UNSEEN_LIMIT", 10)
+    monkeypatch.setattr("langchain_agentrag.store.indexes._MAX_UNSEEN_ROWS", 10)
     for each in (store, exact):
         each.index_documents(documents(range(60)))
     store.optimize()
@@ -359,7 +359,7 @@ def test_a_store_from_before_rows_could_wait_opens_as_it_is(tmp_path: Path):
 
 
 def test_the_command_that_indexes_leaves_nothing_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(background_indexing, "_QUIET", 3600.0)
+    monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 3600.0)
     folder = tmp_path / "notes"
     folder.mkdir()
     for number in range(30):

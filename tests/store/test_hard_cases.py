@@ -142,7 +142,7 @@ def test_twelve_thousand_documents_go_in_with_one_call(tmp_path: Path):
         report = store.index_documents(documents, on_progress=seen.append)
         assert report.added == store.stats().documents == 12_000
         assert ids(store.search("11999", 1)) == ["d11999"]
-        assert store._store.vector_index(store._store.catalog.partition(None)).count() == 12_000
+        assert store._store.indexes.vector_index(store._store.catalog.partition(None)).count() == 12_000
     assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
     assert seen[-1].done == seen[-1].total == 12_000
     assert seen[-1].chunks == 12_000
@@ -508,8 +508,12 @@ def test_verify_names_what_is_wrong_and_changes_nothing(tmp_path: Path):
     filled(tmp_path / "s", layout)
     with DualIndexer(tmp_path / "s", "hash", **layout) as store:
         partition = store._store.catalog.partition("a")
-        store._store.keyword_index(partition).delete([int(store._store.keyword_index(partition).rows()[0])])
-        store._store.vector_index(partition).delete([int(store._store.vector_index(partition).rows()[1])])
+        store._store.indexes.keyword_index(partition).delete(
+            [int(store._store.indexes.keyword_index(partition).rows()[0])]
+        )
+        store._store.indexes.vector_index(partition).delete(
+            [int(store._store.indexes.vector_index(partition).rows()[1])]
+        )
         problems = " ".join(store.verify().problems)
         assert "agent 'a': the keyword index lacks 1 rows" in problems
         assert "agent 'a': the vector index lacks 1 rows" in problems
