@@ -263,8 +263,10 @@ def _() -> Any:
 
 @fault("ties are broken backwards")
 def _() -> Any:
-    def backwards(found: Any, key: Any) -> list[Any]:
-        return builtins.sorted(found, key=lambda row: (*key(row)[:-2], -key(row)[-2], key(row)[-1]))
+    def backwards(rows: Any, *, key: Any = None, **options: Any) -> list[Any]:
+        if key is None:
+            return builtins.sorted(rows, **options)
+        return builtins.sorted(rows, key=lambda row: (*key(row)[:-2], -key(row)[-2], key(row)[-1]))
 
     return patch.object(ranking, "sorted", backwards, create=True)
 

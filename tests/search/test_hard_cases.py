@@ -237,7 +237,7 @@ def break_keywords(store: DualIndexer, monkeypatch) -> None:
     def broken(partition):
         raise StoreError("the keyword index is broken")
 
-    monkeypatch.setattr(store._store, "keyword_index", broken)
+    monkeypatch.setattr(store._store.indexes, "keyword_index", broken)
 
 
 def test_a_failing_model_leaves_the_keyword_leg_and_says_so(tmp_path: Path, caplog):

@@ -111,7 +111,7 @@ def test_every_answer_is_the_exact_one_while_rows_wait_and_afterwards(store: Dua
     assert unindexed(store) == 0
     assert answers(store) == answers(exact)
     assert_sound(store)
-    assert store.verify().vector_index == 170
+    assert store.verify().vectors == 170
 
 
 def test_a_store_below_the_exact_limit_has_nothing_waiting(store: DualIndexer):

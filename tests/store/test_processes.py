@@ -203,9 +203,9 @@ def test_a_reader_sees_rows_that_others_added_updated_and_deleted(tmp_path: Path
 @pytest.mark.parametrize(
     "change",
     [
-        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.legs.rebuild_keyword_index(s.catalog.partition(None))",
-        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.legs.rebuild_vector_index(s.catalog.partition(None))",
-        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.legs.reset_chroma()",
+        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.indexes.rebuild_keyword_index(s.catalog.partition(None))",
+        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.indexes.rebuild_vector_index(s.catalog.partition(None))",
+        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.indexes.reset_chroma()",
         "indexer.repair()",
         "indexer.forget_agent('other')",
     ],
