@@ -160,7 +160,7 @@ def write_without_end(folder: Path, journal: Path, seed: int, *, behind: bool) -
                     store.indexes.rebuild_vector_index(store.indexes.rebuild_keyword_index(partition))
             case "reset":
                 with store.lock.acquire():
-                    store.indexes.reset_chroma()
+                    store.indexes.rebuild_chroma()
         note({"kind": "done"})
         model.apply(call)
 

@@ -31,7 +31,7 @@ def documents(numbers: range, version: int = 0) -> list[SourceDocument]:
 
 
 def assert_holds(indexer: DualIndexer, expected: dict[int, int]) -> None:
-    """Exactly these documents, in these versions, found by both legs; nothing for verify() to say."""
+    """Exactly these documents, in these versions, found by both indexes; nothing for verify() to say."""
     report = indexer.verify()
     assert report.ok, report.problems
     assert report.documents == len(expected)

@@ -27,15 +27,15 @@ from langchain_agentrag.store.queries import VisiblePartition
 from langchain_agentrag.types import Hits
 from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
-# -- one leg without the other ----------------------------------------------------------------------------------------
+# -- one index without the other ----------------------------------------------------------------------------------------
 
 
-@fault("the filter reaches the vector leg only")
+@fault("the filter reaches the vector index only")
 def _() -> Any:
     return around(searcher, "keyword_rows", lambda original, *given: original(*given[:-1], None))
 
 
-@fault("the filter reaches the keyword leg only")
+@fault("the filter reaches the keyword index only")
 def _() -> Any:
     return around(searcher, "vector_rows", lambda original, *given: original(*given[:-1], None))
 
@@ -72,7 +72,7 @@ def _() -> Any:
 
 @fault("a slice counts as handed over although Chroma never got it", **BEHIND)
 def _() -> Any:
-    return around(vector_index.ChromaVectorIndex, "add", lambda original, leg, *_: None)
+    return around(vector_index.ChromaVectorIndex, "add", lambda original, index, *_: None)
 
 
 @fault("OR drops a branch in the column masks")
@@ -85,22 +85,22 @@ def _() -> Any:
     return around(partition_cache.PartitionCache, "_evaluate", dropped)
 
 
-@fault("a delete forgets the keyword leg")
+@fault("a delete forgets the keyword index")
 def _() -> Any:
     return around(keyword_index.TantivyKeywordIndex, "delete", lambda original, self, rows: None)
 
 
-@fault("a delete forgets the vector leg", **ON_CHROMA)
+@fault("a delete forgets the vector index", **ON_CHROMA)
 def _() -> Any:
     return around(vector_index.ChromaVectorIndex, "delete", lambda original, self, rows: None)
 
 
-@fault("a write forgets the keyword leg")
+@fault("a write forgets the keyword index")
 def _() -> Any:
     return around(keyword_index.TantivyKeywordIndex, "add", lambda original, self, rows, terms: None)
 
 
-@fault("a write forgets the vector leg", **ON_CHROMA)
+@fault("a write forgets the vector index", **ON_CHROMA)
 def _() -> Any:
     return around(vector_index.ChromaVectorIndex, "add", lambda original, self, rows, vectors: None)
 
@@ -289,7 +289,7 @@ def _() -> Any:
     return around(ranking, "fuse", lambda original, rule, lists, weights: original(rule, lists, (0.5, 0.5)))
 
 
-@fault("the legs are exchanged in fusion")
+@fault("the indexes are exchanged in fusion")
 def _() -> Any:
     return around(
         ranking, "fuse_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])
