@@ -326,7 +326,7 @@ class DualIndexer(Derived):
     @property
     def model_name(self) -> str | None:
         """Name of the embedding model the store was built with; None before the first write. Loads no model."""
-        found = self._store.catalog.manifest().get("embedding")
+        found = self._store.catalog.manifest_value("embedding")
         return None if found is None else str(found["name"])
 
     def close(self) -> None:

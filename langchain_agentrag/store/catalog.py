@@ -50,6 +50,17 @@ def journal_entry(*values: Any) -> JournalEntry:  # noqa: ANN401
         return JournalEntry(key, partition, "unreadable", range(0), None)
 
 
+def insert_journal_entry(
+    connection: sqlite3.Connection, partition: int, state: str, payload: object, rows: range = range(0)
+) -> int:
+    """Insert an entry into the journal within a transaction; return its id."""
+    entry = connection.execute(
+        "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, ?, ?, ?)",
+        (partition, state, rows.start, rows.stop - 1, json.dumps(payload)),
+    ).lastrowid
+    return int(entry or 0)
+
+
 _BUSY_SECONDS = 30.0
 _PRAGMAS = (
     "journal_mode=WAL",
@@ -139,6 +150,11 @@ class Catalog:
             self._connections.add(connection)
         return connection
 
+    def fetch_value(self, query: str, parameters: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+        """Return the first column of the first row of a query, or None."""
+        row = self.connection().execute(query, parameters).fetchone()
+        return None if row is None else row[0]
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Run a write transaction: committed at the end of the block, rolled back when it raises.
@@ -177,8 +193,7 @@ class Catalog:
 
     def version(self) -> int:
         """Return SQLite's data_version of this thread's connection: it changes when another connection commits."""
-        version: int = self.connection().execute("PRAGMA data_version").fetchone()[0]
-        return version
+        return int(self.fetch_value("PRAGMA data_version"))
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -221,8 +236,8 @@ class Catalog:
 
     def manifest_value(self, key: str) -> Any:  # noqa: ANN401  (a JSON value)
         """Return one value of the manifest, or None."""
-        row = self.connection().execute("SELECT value FROM manifest WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        value = self.fetch_value("SELECT value FROM manifest WHERE key = ?", (key,))
+        return None if value is None else json.loads(value)
 
     def set_manifest(self, **values: object) -> None:
         """Write manifest values."""
@@ -272,11 +287,8 @@ class Catalog:
             for partition, size in sizes.items():
                 first = connection.execute("SELECT value FROM counters WHERE name = 'row'").fetchone()[0]
                 connection.execute("UPDATE counters SET value = value + ? WHERE name = 'row'", (size,))
-                entry = connection.execute(
-                    "INSERT INTO journal(partition, state, first, last) VALUES (?, 'writing', ?, ?)",
-                    (partition, first, first + size - 1),
-                ).lastrowid
-                reserved[partition] = (int(entry or 0), range(first, first + size))
+                rows = range(first, first + size)
+                reserved[partition] = insert_journal_entry(connection, partition, "writing", [], rows), rows
             return reserved
 
     def journal(self) -> list[JournalEntry]:
@@ -287,11 +299,7 @@ class Catalog:
     def add_journal_entry(self, partition: int, state: str, payload: object, rows: range = range(0)) -> int:
         """Note work that is about to start in the journal; return the entry's id."""
         with self.transaction() as connection:
-            entry = connection.execute(
-                "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, ?, ?, ?)",
-                (partition, state, rows.start, rows.stop - 1, json.dumps(payload)),
-            ).lastrowid
-            return int(entry or 0)
+            return insert_journal_entry(connection, partition, state, payload, rows)
 
     def clear_journal(self, entries: Iterable[int]) -> None:
         """Delete entries of finished work from the journal."""
@@ -302,21 +310,20 @@ class Catalog:
 
     def last_indexed_row(self, collection: str) -> int:
         """Return the last row a collection holds; 0 for one that belongs to no partition."""
-        query = "SELECT indexed FROM partitions WHERE collection = ?"
-        row = self.connection().execute(query, (collection,)).fetchone()
-        return 0 if row is None else int(row[0])
+        return int(
+            self.fetch_value("SELECT indexed FROM partitions WHERE collection = ?", (collection,)) or 0
+        )
 
     def count_unindexed(self, partition: PartitionRow) -> int:
         """Return the number of live rows that the partition's collection does not hold yet."""
         if self.counter("row") <= partition.indexed + 1:
             return 0
         query = "SELECT count(*) FROM chunks WHERE partition = ? AND row > ?"
-        return int(self.connection().execute(query, (partition.id, partition.indexed)).fetchone()[0])
+        return int(self.fetch_value(query, (partition.id, partition.indexed)))
 
     def counter(self, name: str) -> int:
         """Return the value of a counter."""
-        row = self.connection().execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
-        return int(row[0])
+        return int(self.fetch_value("SELECT value FROM counters WHERE name = ?", (name,)))
 
     def set_counter(self, name: str, value: int) -> None:
         """Set a counter."""
@@ -344,7 +351,7 @@ class Catalog:
                 f"{self._path} is a database of something else (tables {sorted(tables)[:5]}). "
                 "Pass the folder of a store, or a new folder."
             )
-        version = self.manifest().get("format")
+        version = self.manifest_value("format")
         if version != FORMAT:
             self.close()
             raise StoreMismatchError(

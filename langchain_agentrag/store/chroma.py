@@ -166,15 +166,14 @@ class ChromaFolder:
     def discard_stale_client(self) -> None:
         """Close a client that does not see later writes of other clients; the caller holds the write lock."""
         session = self._current_session()
-        if session is not None and self._catalog.counter("chroma") not in {
-            session.write_token,
-            session.catalog_token,
-        }:
+        if session is None:
+            return
+        if self._catalog.counter("chroma") not in {session.write_token, session.catalog_token}:
             self.close()
 
     @contextmanager
-    def read_session(self, name: str) -> Iterator[Session]:
-        """Use a client that has opened the collection.
+    def read_collection(self, name: str) -> Iterator[Collection]:
+        """Use a collection for reading, with a client that has opened it.
 
         Raises:
             StoreLockedError: Client or collection have to be opened, which needs the write lock, and a writer holds it.
@@ -186,7 +185,7 @@ class ChromaFolder:
                 with self._in_use(session):
                     self.collection(session, name)
         with self._in_use(session):
-            yield session
+            yield self.collection(session, name)
 
     def drop(self, name: str) -> None:
         """Delete a collection; an absent one is ignored. The caller holds the write lock."""

@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from langchain_agentrag.errors import StoreError, StoreLockedError
-from langchain_agentrag.store.catalog import Catalog, PartitionRow, select_in
+from langchain_agentrag.store.catalog import Catalog, PartitionRow, insert_journal_entry, select_in
 from langchain_agentrag.store.chroma import READ_LOCK_TIMEOUT, ChromaFolder
 from langchain_agentrag.store.commit import pack_lengths, pack_terms, unpack_terms
 from langchain_agentrag.store.failpoints import failpoint
@@ -41,15 +41,9 @@ _Handle = TypeVar("_Handle")
 
 def fill_keyword_index(catalog: Catalog, partition: int, keyword_index: KeywordIndex) -> None:
     """Add all live rows of a partition to an empty keyword index."""
+    query = "SELECT row, terms, lengths FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?"
     last = -1
-    while (
-        page := catalog.connection()
-        .execute(
-            "SELECT row, terms, lengths FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
-            (partition, last, _PAGE),
-        )
-        .fetchall()
-    ):
+    while page := catalog.connection().execute(query, (partition, last, _PAGE)).fetchall():
         terms = [unpack_terms(packed, lengths) for _, packed, lengths in page]
         keyword_index.add([row for row, _, _ in page], terms)
         last = page[-1][0]
@@ -74,15 +68,11 @@ def vectors_after(
     catalog: Catalog, partition: int, row: int, limit: int, until: int = sys.maxsize
 ) -> list[tuple[int, bytes]]:
     """Return the next live rows of a partition with their packed vectors, ascending."""
-    return (
-        catalog.connection()
-        .execute(
-            "SELECT row, vector FROM chunks JOIN vectors USING (row) "
-            "WHERE partition = ? AND row > ? AND row <= ? ORDER BY row LIMIT ?",
-            (partition, row, until, limit),
-        )
-        .fetchall()
+    query = (
+        "SELECT row, vector FROM chunks JOIN vectors USING (row) "
+        "WHERE partition = ? AND row > ? AND row <= ? ORDER BY row LIMIT ?"
     )
+    return catalog.connection().execute(query, (partition, row, until, limit)).fetchall()
 
 
 def reanalyze_chunks(catalog: Catalog, analyzer: Analyzer) -> None:
@@ -140,9 +130,7 @@ class PartitionIndexes:
             if partition.chunks and not (self.keyword_folder(partition.name) / "meta.json").exists():
                 logger.warning("rebuilding the keyword index %s from the catalog", partition.name)
                 self.rebuild_keyword_index(partition)
-        partitions = {
-            part.collection: part for part in self._catalog.partitions() if part.collection is not None
-        }
+        partitions = {part.collection: part for part in self._catalog.partitions() if part.collection}
         if not partitions:
             return
         try:
@@ -152,13 +140,11 @@ class PartitionIndexes:
             self.rebuild_chroma()
             return
         for name in sorted(damaged):
-            logger.warning(
-                "rebuilding the collection %s from the catalog: its files are damaged or missing", name
-            )
+            logger.warning("rebuilding the collection %s from the catalog: its files are damaged", name)
             self.rebuild_vector_index(self._catalog.partition(partitions[name].owner) or partitions[name])
 
     def close_partition(self, partition: PartitionRow) -> None:
-        """Let go of the handles on a partition that is dropped."""
+        """Release the handles on a partition that was deleted."""
         with self._guard:
             self._keyword_indexes.pop(partition.id, None)
             self._caches.pop(partition.id, None)
@@ -273,13 +259,9 @@ class PartitionIndexes:
         """
         partitions = [partition for partition in self._catalog.partitions() if partition.in_chroma]
         with self._catalog.transaction() as connection:
-            connection.executemany(
-                "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, 'dropping', 0, -1, ?)",
-                [
-                    (partition.id, json.dumps({"collection": partition.collection}))
-                    for partition in partitions
-                ],
-            )
+            for partition in partitions:
+                names = {"collection": partition.collection}
+                insert_journal_entry(connection, partition.id, "dropping", names)
             connection.execute("UPDATE partitions SET collection = NULL, generation = generation + 1")
         failpoint("chroma-given-up")
         self.chroma.delete_all()

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 _NAME, _META = "The keyword index", "meta.json"
 _ROW = "row"
-_PRESENT_FIELD, _PRESENT_TERM = (
-    "present",
-    "1",
-)  # every row has it, so its doc_freq tells how many rows are deleted
+_PRESENT_FIELD, _PRESENT_TERM = "present", "1"  # in every row: its doc_freq shows deleted rows
 _TOKENIZER = "terms"
 _HEAP_SMALL, _HEAP_LARGE = 15_000_000, 60_000_000  # 15 MB is tantivy's minimum; more pays for large batches
 _LARGE_BATCH = 256

@@ -36,7 +36,7 @@ class StoreEmbedding:
         self._guard = threading.RLock()
         self._embedder: Embedder | None = None
         self._background: Background | None = None
-        if spec is not None and store.catalog.manifest().get("embedding"):
+        if spec is not None and store.catalog.manifest_value("embedding"):
             self._resolve()
 
     @property
@@ -54,7 +54,7 @@ class StoreEmbedding:
         """Return the cosines of unrelated texts: measured once per store, then read from its manifest."""
         with self._guard:
             if self._background is None:
-                stored = self._store.catalog.manifest().get("background")
+                stored = self._store.catalog.manifest_value("background")
                 self._background = (
                     Background(*stored) if isinstance(stored, list) else self._measure_background()
                 )
@@ -75,7 +75,7 @@ class StoreEmbedding:
         return background
 
     def _resolve(self) -> Embedder:
-        manifest = self._store.catalog.manifest().get("embedding")
+        manifest = self._store.catalog.manifest_value("embedding")
         spec = self._spec
         if spec is None and manifest is not None:
             spec = manifest["spec"]

@@ -261,15 +261,6 @@ def read_passage(
 ) -> Passage:
     """Return the passage at an address within a scope: a chunk with its neighbours, as written in the document.
 
-    Args:
-        catalog: The store's catalog.
-        now: The present; expired documents are absent.
-        scope: Who reads.
-        doc_id: The document.
-        chunk_id: Number of the chunk in the document.
-        before: Number of chunks before it.
-        after: Number of chunks after it.
-
     Raises:
         InvalidQueryError: There is no such document or chunk in the scope. The message is the same for a document that
             does not exist and for one of another agent.
@@ -415,14 +406,14 @@ class PartitionVisibility:
             now: The present.
             at_least: Return nothing when there are fewer.
         """
-        query = "SELECT count(*) FROM expiry WHERE at <= ?"
-        if self._catalog.connection().execute(query, (to_microseconds(now),)).fetchone()[0] < at_least:
+        moment = (to_microseconds(now),)
+        if self._catalog.fetch_value("SELECT count(*) FROM expiry WHERE at <= ?", moment) < at_least:
             return []
         query = (
             "SELECT p.owner, d.doc_id FROM expiry e JOIN documents d ON d.id = e.document "
             "JOIN partitions p ON p.id = d.partition WHERE e.at <= ? ORDER BY e.at, d.id"
         )
-        return self._catalog.connection().execute(query, (to_microseconds(now),)).fetchall()
+        return self._catalog.connection().execute(query, moment).fetchall()
 
 
 def _holds_quarantined(connection: sqlite3.Connection, partition: int) -> bool:

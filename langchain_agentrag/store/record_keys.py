@@ -50,8 +50,7 @@ class RecordKeys:
     def now(self) -> float:
         """Return the present as a timestamp, never earlier than that of any record."""
         self.prepare()
-        latest = self._catalog.connection().execute("SELECT max(updated) FROM records").fetchone()[0]
-        return max(time.time(), latest or 0.0)
+        return max(time.time(), self._catalog.fetch_value("SELECT max(updated) FROM records") or 0.0)
 
     def put(self, keys: Sequence[str], groups: Sequence[str | None], updated: float) -> None:
         """Insert or update records."""
@@ -116,5 +115,4 @@ def delete_record_keys(catalog: Catalog, owner: str) -> None:
 
 
 def _has_table(catalog: Catalog) -> bool:
-    query = "SELECT 1 FROM sqlite_master WHERE name = 'records'"
-    return catalog.connection().execute(query).fetchone() is not None
+    return catalog.fetch_value("SELECT 1 FROM sqlite_master WHERE name = 'records'") is not None

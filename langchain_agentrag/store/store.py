@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ import numpy as np
 from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreLockedError
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.store.background_indexing import BackgroundIndexer
-from langchain_agentrag.store.catalog import Catalog, PartitionRow
+from langchain_agentrag.store.catalog import Catalog, PartitionRow, insert_journal_entry
 from langchain_agentrag.store.commit import Batch, CommitResult, PreparedChunk, commit, pack_vector
 from langchain_agentrag.store.failpoints import failpoint
 from langchain_agentrag.store.indexes import PartitionIndexes, new_index_name
@@ -214,13 +213,8 @@ class Store:
                 for table in ("expiry", "quarantine", "chunks", "documents", "embedding_cache", "journal"):
                     connection.execute(f"DELETE FROM {table} WHERE partition = ?", (partition.id,))
                 connection.execute("DELETE FROM partitions WHERE id = ?", (partition.id,))
-                connection.execute(
-                    "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, 'dropping', 0, -1, ?)",
-                    (
-                        partition.id,
-                        json.dumps({"keyword": partition.name, "collection": partition.collection}),
-                    ),
-                )
+                names = {"keyword": partition.name, "collection": partition.collection}
+                insert_journal_entry(connection, partition.id, "dropping", names)
             failpoint("forget-committed")
             self.indexes.close_partition(partition)
             self._erase_deleted(f"agent {owner!r}")
@@ -275,7 +269,7 @@ class Store:
             chunks=sum(part.chunks for part in partitions),
             shared_documents=sum(part.documents for part in partitions if part.owner is None),
             agents=sum(part.owner is not None and part.documents > 0 for part in partitions),
-            model=(self.catalog.manifest().get("embedding") or {}).get("name") if show_model else None,
+            model=(self.catalog.manifest_value("embedding") or {}).get("name") if show_model else None,
             dimension=self.dimension if show_model else None,
             bytes_on_disk=0 if scope else folder_size(self.folder),
             unindexed=sum(map(self.background_indexer.unindexed, admitted)),
@@ -303,9 +297,7 @@ class Store:
         failpoint("journal-written")
         rows = {key: ids for key, (_, ids) in reserved.items()}
         by_id = {partition.id: partition for partition in partitions.values()}
-        indexed = {
-            key for key, partition in by_id.items() if self._chroma_always and partition.in_chroma
-        } & rows.keys()
+        indexed = {key for key in rows if self._chroma_always and by_id[key].in_chroma}
         try:
             for key, chunks in new.items():
                 self._write_indexes(by_id[key], rows[key], chunks, with_vectors=key in indexed)
@@ -313,18 +305,14 @@ class Store:
             ids = {owner: partition.id for owner, partition in partitions.items()}
             with self.catalog.transaction() as connection:
                 result = commit(connection, batch, ids, rows)
-                entries = [entry for entry, _ in reserved.values()]
-                connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
-                connection.executemany(
-                    "UPDATE partitions SET indexed = ? WHERE id = ?",
-                    [(rows[key].stop - 1, key) for key in indexed],
-                )
+                entries = [(entry,) for entry, _ in reserved.values()]
+                connection.executemany("DELETE FROM journal WHERE id = ?", entries)
+                last_rows = [(rows[key].stop - 1, key) for key in indexed]
+                connection.executemany("UPDATE partitions SET indexed = ? WHERE id = ?", last_rows)
                 for key, delta in result.deltas.items():
-                    states = ["cleaning", *([] if batch.keep_vectors else ["purging"])] if delta.dead else []
-                    connection.executemany(
-                        "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, 0, -1, ?)",
-                        [(key, state, json.dumps(delta.dead)) for state in states],
-                    )
+                    if delta.dead:
+                        for state in ["cleaning"] if batch.keep_vectors else ["cleaning", "purging"]:
+                            insert_journal_entry(connection, key, state, delta.dead)
         except BaseException:
             self.recovery.recover(purge=False)
             raise

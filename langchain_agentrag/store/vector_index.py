@@ -90,8 +90,7 @@ class ChromaVectorIndex:
     def rows(self) -> Rows:
         """See `VectorIndex.rows`."""
         rows: list[int] = []
-        with native_errors("Chroma", "list vectors"), self._folder.read_session(self._name) as session:
-            collection = self._folder.collection(session, self._name)
+        with native_errors("Chroma", "list vectors"), self._folder.read_collection(self._name) as collection:
             while True:
                 page = collection.get(include=[], limit=_PAGE, offset=len(rows))["ids"]
                 rows.extend(int(row) for row in page)
@@ -100,8 +99,8 @@ class ChromaVectorIndex:
 
     def count(self) -> int:
         """See `VectorIndex.count`."""
-        with native_errors("Chroma", "count vectors"), self._folder.read_session(self._name) as session:
-            return self._folder.collection(session, self._name).count()
+        with native_errors("Chroma", "count vectors"), self._folder.read_collection(self._name) as collection:
+            return collection.count()
 
     def probe(self) -> None:
         """Load the graph and run one query: a collection damaged by a kill fails here.
@@ -109,8 +108,10 @@ class ChromaVectorIndex:
         Raises:
             StoreError: It cannot be read.
         """
-        with native_errors("Chroma", "read the collection"), self._folder.read_session(self._name) as session:
-            collection = self._folder.collection(session, self._name)
+        with (
+            native_errors("Chroma", "read the collection"),
+            self._folder.read_collection(self._name) as collection,
+        ):
             vectors = collection.get(limit=1, include=["embeddings"])["embeddings"]
             if vectors is not None and len(vectors):
                 collection.query(query_embeddings=np.asarray(vectors), n_results=10, include=[])
@@ -126,9 +127,8 @@ class ChromaVectorIndex:
             try:
                 with (
                     native_errors("Chroma", "read vectors"),
-                    self._folder.read_session(self._name) as session,
+                    self._folder.read_collection(self._name) as collection,
                 ):
-                    collection = self._folder.collection(session, self._name)
                     lost += len(part) - len(collection.get(ids=part, include=["embeddings"])["ids"])
             except StoreError:
                 lost += len(part)
@@ -136,8 +136,7 @@ class ChromaVectorIndex:
 
     def stored(self, rows: Sequence[int]) -> dict[int, Vectors]:
         """Return the stored vectors of rows, each of shape (1, dimension); Chroma may scale them to length 1."""
-        with native_errors("Chroma", "read vectors"), self._folder.read_session(self._name) as session:
-            collection = self._folder.collection(session, self._name)
+        with native_errors("Chroma", "read vectors"), self._folder.read_collection(self._name) as collection:
             result = collection.get(ids=[str(row) for row in rows], include=["embeddings"])
         vectors = result["embeddings"] if result["embeddings"] is not None else []
         return {
@@ -153,9 +152,9 @@ class ChromaVectorIndex:
         """
         with (
             native_errors("Chroma", f"query {limit} neighbours"),
-            self._folder.read_session(self._name) as session,
+            self._folder.read_collection(self._name) as collection,
         ):
-            result = self._folder.collection(session, self._name).query(
+            result = collection.query(
                 query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances"]
             )
         distances = result["distances"]

@@ -120,11 +120,8 @@ def _check_partition(store: Store, partition: PartitionRow) -> list[str]:
     problems += _keyword_problems(store, partition)
     if partition.in_chroma:
         problems += _vector_problems(store, partition)
-    connection = store.catalog.connection()
-    missing = connection.execute(
-        "SELECT count(*) FROM chunks LEFT JOIN vectors USING (row) WHERE partition = ? AND vector IS NULL",
-        (partition.id,),
-    ).fetchone()[0]
+    query = "SELECT count(*) FROM chunks LEFT JOIN vectors USING (row) WHERE partition = ? AND vector IS NULL"
+    missing = store.catalog.fetch_value(query, (partition.id,))
     if missing:
         problems.append(
             f"{owner}: {missing} chunks have no vector in the catalog; index their documents again"
@@ -166,12 +163,11 @@ def _compare_rows(index: str, rows: Rows, expected: Rows) -> list[str]:
 
 
 def _count_rows(store: Store, partition: PartitionRow) -> tuple[int, int, tuple[int, ...]]:
-    connection = store.catalog.connection()
-    documents = connection.execute(
-        "SELECT count(*) FROM documents WHERE partition = ?", (partition.id,)
-    ).fetchone()[0]
+    key = (partition.id,)
+    documents = store.catalog.fetch_value("SELECT count(*) FROM documents WHERE partition = ?", key)
     chunks, totals = 0, [0] * len(FIELDS)
-    for (packed,) in connection.execute("SELECT lengths FROM chunks WHERE partition = ?", (partition.id,)):
+    query = "SELECT lengths FROM chunks WHERE partition = ?"
+    for (packed,) in store.catalog.connection().execute(query, key):
         chunks += 1
         totals = [a + b for a, b in zip(totals, unpack_lengths(packed).values(), strict=True)]
     return documents, chunks, tuple(totals) if partition.tokens or chunks else ()

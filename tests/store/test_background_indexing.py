@@ -249,8 +249,8 @@ def test_an_open_store_sees_what_another_process_wrote_and_handed_over(
     assert answers(store) == answers(exact)
     for code, numbers in (
         ("store.index_documents(documents(range(80, 110)))", range(80, 110)),
-        ("store.settle()", range(0)),
-        ("store.index_documents(documents(range(110, 140))); store.settle()", range(110, 140)),
+        ("store.optimize()", range(0)),
+        ("store.index_documents(documents(range(110, 140))); store.optimize()", range(110, 140)),
     ):
         elsewhere(store.path, code)
         exact.index_documents(documents(numbers))
@@ -271,7 +271,7 @@ def test_a_client_that_cannot_see_many_rows_is_opened_anew(
         each.index_documents(documents(range(60)))
     store.optimize()
     assert answers(store) == answers(exact)
-    elsewhere(store.path, "store.index_documents(documents(range(60, 100))); store.settle()")
+    elsewhere(store.path, "store.index_documents(documents(range(60, 100))); store.optimize()")
     exact.index_documents(documents(range(60, 100)))
     assert answers(store) == answers(exact)
     partition = store._store.catalog.partition(None)
