@@ -382,7 +382,7 @@ class PartitionVisibility:
         values = (partition.id, to_microseconds(now))
         with self._catalog.snapshot() as connection:
             latest = connection.execute(query, values).fetchone()[0]
-            exclude_quarantined = not quarantined and _holds_quarantined(connection, partition.id)
+            exclude_quarantined = not quarantined and _has_quarantined(connection, partition.id)
             if latest is None and not exclude_quarantined:
                 return VisiblePartition(partition)
             current = self._catalog.partition(partition.owner)
@@ -416,7 +416,7 @@ class PartitionVisibility:
         return self._catalog.connection().execute(query, moment).fetchall()
 
 
-def _holds_quarantined(connection: sqlite3.Connection, partition: int) -> bool:
+def _has_quarantined(connection: sqlite3.Connection, partition: int) -> bool:
     query = "SELECT 1 FROM quarantine WHERE partition = ? LIMIT 1"
     return connection.execute(query, (partition,)).fetchone() is not None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.times import EXPIRY_KEY, parse_time, to_microseconds
@@ -130,11 +132,8 @@ def _add_quarantine(connection: sqlite3.Connection) -> None:
     """Add the table of quarantined documents and fill it from their metadata."""
     for statement in _QUARANTINE:
         connection.execute(statement)
-    documents = connection.execute(
-        "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)", (QUARANTINED,)
-    ).fetchall()
-    for document, partition, packed in documents:
-        if codec.decode(packed).get(QUARANTINED) is True:
+    for document, partition, metadata in _documents_with(connection, QUARANTINED):
+        if metadata.get(QUARANTINED) is True:
             connection.execute("INSERT INTO quarantine VALUES (?, ?)", (document, partition))
 
 
@@ -142,13 +141,17 @@ def _add_expiry(connection: sqlite3.Connection) -> None:
     """Add the table of expiring documents and fill it from their metadata."""
     for statement in _EXPIRY:
         connection.execute(statement)
-    documents = connection.execute(
-        "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)", (EXPIRY_KEY,)
-    ).fetchall()
-    for document, partition, packed in documents:
-        expiry = parse_time(codec.decode(packed).get(EXPIRY_KEY))
+    for document, partition, metadata in _documents_with(connection, EXPIRY_KEY):
+        expiry = parse_time(metadata.get(EXPIRY_KEY))
         if expiry is not None:
             connection.execute(
                 "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)",
                 (document, partition, to_microseconds(expiry)),
             )
+
+
+def _documents_with(connection: sqlite3.Connection, key: str) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Yield (id, partition, metadata) of the documents whose metadata may hold a key."""
+    query = "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)"
+    for document, partition, packed in connection.execute(query, (key,)).fetchall():
+        yield document, partition, codec.decode(packed)
