@@ -1,4 +1,4 @@
-"""Engines that mistake what to store, to count, to rank."""
+"""Faults of the engine: writing, statistics, documents, ranking."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _() -> Any:
     return around(searcher, "_approximate", short)
 
 
-@fault("what waits for the graph is not scanned", **BEHIND)
+@fault("unindexed rows are not scanned", **BEHIND)
 def _() -> Any:
     def blind(original: Any, *given: Any, after: int = -1) -> Any:
         return [] if after >= 0 else original(*given)
@@ -65,12 +65,12 @@ def _() -> Any:
     both = ExitStack()
     both.enter_context(
         patch.object(background_indexing, "_WRITE_DELAY", 3_600.0)
-    )  # else on a slow machine nothing waits any more
+    )  # else on a slow machine everything is indexed
     both.enter_context(around(partition_cache.PartitionCache, "nearest", blind))
     return both
 
 
-@fault("a slice counts as handed over although Chroma never got it", **BEHIND)
+@fault("a slice counts as indexed although Chroma never got it", **BEHIND)
 def _() -> Any:
     return around(vector_index.ChromaVectorIndex, "add", lambda original, index, *_: None)
 

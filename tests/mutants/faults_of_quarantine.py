@@ -1,4 +1,4 @@
-"""Faults of the engine: what is quarantined, and who asks for it."""
+"""Faults of the engine: quarantined documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines that mistake who may see what."""
+"""Faults of the engine: who may see what."""
 
 from __future__ import annotations
 

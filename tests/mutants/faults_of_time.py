@@ -1,4 +1,4 @@
-"""Wrong engines: what they get wrong about time."""
+"""Faults of the engine: expiry, time ranges, recency."""
 
 from __future__ import annotations
 

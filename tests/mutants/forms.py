@@ -1,4 +1,4 @@
-"""Every mutant of a seam, and what tries to kill it."""
+"""Every wrong implementation of a protocol, and what tries to kill it."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Model:
 
 
 def store_often() -> None:
-    """Have Chroma write its HNSW files every 500 rows, and vectors handed over at any time: worth hitting often."""
+    """Have Chroma write its HNSW files every 500 rows, and index vectors at any time: worth hitting often."""
     from langchain_agentrag.store import background_indexing
     from langchain_agentrag.store.vector_index import HNSW
 

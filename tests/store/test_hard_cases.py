@@ -458,7 +458,7 @@ def truncate(folder: Path) -> None:
 @pytest.mark.parametrize("damage", [remove, garble, truncate])
 @pytest.mark.parametrize("index", ["keyword", "chroma"])
 @pytest.mark.parametrize("first", ["search", "write", "repair"])
-def test_a_damaged_index_heals_or_says_so_and_repair_mends_it(tmp_path: Path, damage, index, first):
+def test_a_damaged_index_is_rebuilt_or_reported_and_repair_fixes_it(tmp_path: Path, damage, index, first):
     layout = LAYOUTS["approximate"]
     filled(tmp_path / "s", layout)
     damage(tmp_path / "s" / index)
@@ -486,7 +486,7 @@ def test_a_damaged_index_heals_or_says_so_and_repair_mends_it(tmp_path: Path, da
 
 
 @pytest.mark.parametrize("index", ["keyword", "chroma"])
-def test_an_index_that_vanishes_under_an_open_store_loses_no_hit_and_is_mended(tmp_path: Path, index):
+def test_an_index_that_vanishes_under_an_open_store_loses_no_hit_and_is_rebuilt(tmp_path: Path, index):
     layout = LAYOUTS["approximate"]
     filled(tmp_path / "s", layout)
     with DualIndexer(tmp_path / "s", "hash", **layout) as store:
