@@ -265,17 +265,8 @@ class IsolationCheck:
 
 def _lookalikes(agent: str) -> list[str]:
     """Return ids that a careless comparison would take for this one."""
-    similar = [
-        agent.upper(),
-        agent.lower(),
-        f"{agent} ",
-        agent.strip(),
-        agent[:-1],
-        f"{agent}%",
-        f"{agent}*",
-        "*",
-        "%",
-    ]
+    similar = [agent.upper(), agent.lower(), f"{agent} ", agent.strip(), agent[:-1], f"{agent}%", f"{agent}*"]
+    similar += ["*", "%"]
     return [other for other in dict.fromkeys(similar) if other and other != agent]
 
 

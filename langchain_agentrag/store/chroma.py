@@ -145,7 +145,7 @@ class ChromaFolder:
 
     @staticmethod
     def import_chromadb() -> None:
-        """Import chromadb, which takes a second, so do it before acquiring the write lock."""
+        """Import chromadb, which takes a second: call it before acquiring the write lock."""
         import chromadb  # noqa: F401
 
     @contextmanager
@@ -213,11 +213,6 @@ class ChromaFolder:
             self.zero_unused()  # loading stores a small index again
             session.collections[name] = opened
         return opened.collection
-
-    def has_opened(self, name: str) -> bool:
-        """Whether the current client has opened the collection."""
-        session = self._current_session()
-        return session is not None and name in session.collections
 
     def mark_written(self, name: str, last: int) -> None:
         """Record that this client has written all rows of the collection up to `last`."""

@@ -170,8 +170,11 @@ class PartitionIndexes:
             StoreLockedError: First use or rebuilding need the write lock, and a writer holds it.
             StoreError: The partition has no collection.
         """
-        if partition.collection is not None and self.chroma.has_opened(partition.collection):
-            return self.open_vector_index(partition)
+        if (
+            partition.collection is not None
+            and self.chroma.last_visible_row(partition.collection) is not None
+        ):
+            return self.open_vector_index(partition)  # the current client has opened it
         with self._lock.acquire(timeout=READ_LOCK_TIMEOUT):
             current = self._catalog.partition(partition.owner)
             if current is None or current.collection is None:

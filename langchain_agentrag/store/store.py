@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -106,7 +107,7 @@ class Store:
         self.lock = WriteLock(folder, lock_timeout)
         self.indexes = PartitionIndexes(folder, self.catalog, self.lock)
         self.recovery = Recovery(self.catalog, self.indexes)
-        self.visibility, self._clock = PartitionVisibility(self.catalog), clock or _utc_now
+        self.visibility, self._clock = PartitionVisibility(self.catalog), clock or partial(datetime.now, UTC)
         self.background_indexer = BackgroundIndexer(
             self.catalog,
             self.indexes,
@@ -370,10 +371,6 @@ class Store:
                 f"No search finds {subject} any more, but {self.folder} still holds some of it on disk (see the log). "
                 "Erasing is tried again at the next write and when the store is opened; repair() does it at once."
             )
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _wait(future: Future[None]) -> None:
