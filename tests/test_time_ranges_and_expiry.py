@@ -350,7 +350,7 @@ def test_many_expired_documents_are_swept_by_a_write(indexer: DualIndexer, clock
     indexer.index_documents([SourceDocument(f"d{n}", f"word {n}") for n in range(6)], ttl=HOUR)
     clock.now = NOON + DAY
     indexer.index_documents(["another word"])
-    assert indexer._store.visibility.due(clock.now) == []
+    assert indexer._store.visibility.expired(clock.now) == []
     assert len(indexer.search("word", 9)) == 1
 
 

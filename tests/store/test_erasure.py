@@ -216,7 +216,7 @@ def test_erasure_that_fails_is_told_and_done_when_the_store_is_opened_again(
             raise StoreError("the disk says no")
 
         monkeypatch.setattr(TantivyKeywordIndex, "destroy", refuse)
-        monkeypatch.setattr(chroma, "delete_leftovers", refuse)
+        monkeypatch.setattr(chroma.ChromaFolder, "delete_leftovers", refuse)
         with pytest.raises(StoreError, match="still holds some of it on disk"):
             indexer.forget_agent(OWNER)
         assert indexer.search("xylophonequartz", 3, agent_id=OWNER).degraded == ()
