@@ -27,11 +27,10 @@ from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.cache import ResultCache
 from langchain_agentrag.search.engine import QueryEmbedder, SearchEngine
 from langchain_agentrag.search.options import SearchOptions, SearchRequest, check_request
-from langchain_agentrag.search.passages import read_documents, read_passage
 from langchain_agentrag.search.searcher import Searcher
 from langchain_agentrag.store import verify as verification
 from langchain_agentrag.store.manifest import resolve_analyzer
-from langchain_agentrag.store.queries import OwnedDocuments
+from langchain_agentrag.store.queries import OwnedDocuments, read_documents, read_passage
 from langchain_agentrag.store.record_keys import RecordKeys, delete_record_keys
 from langchain_agentrag.store.store import ChromaPolicy, Store
 from langchain_agentrag.store.verify import VerifyReport
@@ -176,7 +175,7 @@ class DualIndexer:
     @property
     def model_name(self) -> str | None:
         """Name of the embedding model the store was built with; None before the first write. Loads no model."""
-        embedding = self._store.catalog.manifest().get("embedding")
+        embedding = self._store.catalog.manifest_value("embedding")
         return None if embedding is None else str(embedding["name"])
 
     def close(self) -> None:
@@ -292,7 +291,7 @@ class DualIndexer:
             raise ScopeError("forget_agent() needs the id of an agent: delete() removes shared documents.")
         delete_record_keys(self._store.catalog, owner)
         self._engine.forget(owner)
-        return SyncReport(deleted=self._store.forget(owner).deleted)
+        return SyncReport(deleted=self._store.delete_partition(owner).deleted)
 
     async def aforget_agent(self, agent_id: str) -> SyncReport:
         """`forget_agent` in a worker thread."""
@@ -371,7 +370,7 @@ class DualIndexer:
         """
         self._store.check_open()
         scope = Scope(check_agent_id(agent_id))
-        passage = read_passage(self._store, scope, doc_id, chunk_id, before, after)
+        passage = read_passage(self._store.catalog, self._store.now(), scope, doc_id, chunk_id, before, after)
         self.recent_passages.note(scope.agent_id, [passage.text])
         return passage
 
@@ -394,7 +393,8 @@ class DualIndexer:
         """
         self._store.check_open()
         condition = build_filter(self._store.now(), filter, after=after, before=before)
-        return read_documents(self._store, Scope(check_agent_id(agent_id)), doc_ids, condition)
+        scope = Scope(check_agent_id(agent_id))
+        return read_documents(self._store.catalog, self._store.now(), scope, doc_ids, condition)
 
     # -- maintenance ----------------------------------------------------------------------------------------------
 
@@ -431,7 +431,7 @@ class DualIndexer:
     def optimize(self) -> int:
         """Add all unindexed vectors (`StoreStats.unindexed`) to the vector index now; return how many were added."""
         self._store.check_open()
-        return self._store.background_indexer.finish()
+        return self._store.background_indexer.index_pending()
 
     def repair(self) -> VerifyReport:
         """Rebuild what differs from the catalog, without embedding anything; then verify."""

@@ -1,8 +1,8 @@
-"""Does anything of one agent reach another? Asked through the public methods, judged by the catalog.
+"""Isolation check: try to reach one agent's documents as another, through the public methods of a store.
 
-Nothing is written. Secrets are drawn at random from what agents have; outsiders then ask for them in their very words,
-in every mode, with filters that try to reach further, and by address. What they are shown must be theirs or shared, and
-their keyword scores must follow from what they may see alone.
+Nothing is written. Chunks of agents are drawn at random; other agents then search for their exact words, in every mode
+and with filters that try to reach further, and read them by address. What they get must be their own or shared by the
+catalog, and their keyword scores must follow from the documents in their scope expected.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from langchain_agentrag.text import Analyzer
     from langchain_agentrag.types import Hits, Passage, SourceDocument, StoreStats
 
-_QUERY = 120  # characters of a secret that its outsider asks for
+_QUERY_LENGTH = 120  # characters of a chunk that are searched for
 _HITS = 10
-_COUNTED = 5_000  # chunks in scope up to which keyword scores are computed again
-_SECRETS = 40  # drawn per agent at most
-_ROUNDING = 1e-9
+_MAX_RESCORED_CHUNKS = 5_000  # chunks in scope up to which keyword scores are computed again
+_CHUNKS_PER_AGENT = 40
+_TOLERANCE = 1e-9  # relative, of keyword scores
 
 
 class Indexer(Protocol):
-    """The methods of a `DualIndexer` that an outsider can reach."""
+    """Methods of a `DualIndexer` that are open to an agent."""
 
     def search(
         self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
@@ -64,15 +64,15 @@ class Indexer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """One outsider who asks for one chunk of somebody else."""
+    """Attempt of one agent, the outsider, to reach one chunk of another."""
 
     owner: str
     outsider: str | None
-    secret: Address
+    chunk: Address
 
 
 def verify_deep(indexer: Indexer, store: Store, analyzer: Analyzer) -> VerifyReport:
-    """`verify`, then every chunk looked into, then agents sent to find what is not theirs. Changes nothing."""
+    """Run `verify`, check every chunk by content, and check the isolation of agents. Changes nothing."""
     report = verify(store)
     check = IsolationCheck(indexer, store, analyzer)
     problems = (*report.problems, *check_chunks(store, analyzer), *check.run())
@@ -80,15 +80,15 @@ def verify_deep(indexer: Indexer, store: Store, analyzer: Analyzer) -> VerifyRep
 
 
 class IsolationCheck:
-    """A bounded search for leaks in one store.
+    """Randomised search for leaks between the agents of a store.
 
     Args:
-        indexer: The store.
-        store: Its engine.
+        indexer: The indexer.
+        store: Its store.
         analyzer: Its analyzer.
-        agents: Agents to check; None for all that the store knows.
-        sample: Most pairs of an outsider and a secret; each costs about six searches and two reads.
-        seed: Of the choice.
+        agents: Agents to check; None for all.
+        sample: Maximum number of (outsider, chunk) pairs; each costs about six searches and two reads.
+        seed: Seed of the random choice.
     """
 
     def __init__(
@@ -102,50 +102,46 @@ class IsolationCheck:
         seed: int = 0,
     ) -> None:
         self._indexer, self._store, self._analyzer = indexer, store, analyzer
-        self._dice = random.Random(seed)  # noqa: S311  a sample, not a secret
-        known = [
-            part.owner for part in store.catalog.partitions() if part.owner is not None and part.documents
-        ]
-        given = known if agents is None else list(dict.fromkeys(agents))
-        for agent in given:
-            check_agent_id(agent)
-        self._agents: list[str] = [agent for agent in given if agent]
+        self._rng = random.Random(seed)  # noqa: S311  (a sample, not a secret)
+        if agents is None:
+            agents = [part.owner for part in store.catalog.partitions() if part.owner and part.documents]
+        self._agents = [agent for agent in dict.fromkeys(agents) if check_agent_id(agent)]
         self._sample = sample
         self._leaks: dict[str, None] = {}
         self.probes = 0
 
     def run(self) -> list[str]:
-        """One sentence per leak, naming what reached whom; no text is quoted."""
+        """Return one sentence per leak, with chunk and agents and without any text."""
         for probe in self._probes():
             self._search(probe)
             self._read(probe)
             self.probes += 1
         for outsider in [None, *self._agents][: self._sample]:
-            self._count(outsider)
+            self._check_stats(outsider)
         return list(self._leaks)
 
     def _probes(self) -> Iterator[_Probe]:
-        """Pairs in random order, every agent's turn coming as often as the others'."""
-        decks = []
+        """Yield probes in random order, in turn for each agent."""
+        shuffled = []
         with self._store.catalog.snapshot() as connection:
-            for owner in self._dice.sample(self._agents, min(len(self._agents), self._sample)):
-                secrets = chunk_addresses(connection, sample_rows(connection, owner, _SECRETS, self._dice))
+            for owner in self._rng.sample(self._agents, min(len(self._agents), self._sample)):
+                chunks = chunk_addresses(
+                    connection, sample_rows(connection, owner, _CHUNKS_PER_AGENT, self._rng)
+                )
                 outsiders = [None, *(other for other in self._agents if other != owner), *_lookalikes(owner)]
-                deck = [
-                    _Probe(owner, outsider, secret) for outsider in outsiders for secret in secrets[:_SECRETS]
-                ]
-                decks.append(self._dice.sample(deck, min(len(deck), self._sample)))
+                probes = [_Probe(owner, outsider, chunk) for outsider in outsiders for chunk in chunks]
+                shuffled.append(self._rng.sample(probes, min(len(probes), self._sample)))
         for turn in range(self._sample):
-            for deck in decks:
-                if turn < len(deck) and self.probes < self._sample:
-                    yield deck[turn]
+            for probes in shuffled:
+                if turn < len(probes) and self.probes < self._sample:
+                    yield probes[turn]
 
     # -- searching ------------------------------------------------------------------------------------------------
 
     def _search(self, probe: _Probe) -> None:
-        doc_id, _, text = probe.secret
-        start = self._dice.randrange(max(1, len(text) - _QUERY))
-        query = text[start : start + _QUERY]
+        doc_id, _, text = probe.chunk
+        start = self._rng.randrange(max(1, len(text) - _QUERY_LENGTH))
+        query = text[start : start + _QUERY_LENGTH]
         filters = [
             {"agent_id": probe.owner},
             {"agent_id": {"$ne": probe.outsider}},
@@ -154,122 +150,125 @@ class IsolationCheck:
             {"doc_id": doc_id},
         ]
         for mode in get_args(SearchMode):
-            for where in (None, self._dice.choice(filters)):
-                how = f"search(mode={mode!r}, filter={where!r})"
-                hits = self._ask(probe.outsider, query, mode, where)
+            for where in (None, self._rng.choice(filters)):
+                call = f"search(mode={mode!r}, filter={where!r})"
+                hits = self._search_as(probe.outsider, query, mode, where)
                 for hit in hits:
-                    self._judge(probe.outsider, (hit.doc_id, hit.chunk_id, hit.text), hit.agent_id, how)
+                    self._check_chunk(
+                        probe.outsider, (hit.doc_id, hit.chunk_id, hit.text), hit.agent_id, call
+                    )
                 if mode == "keyword" and where is None and hits:
-                    self._recount(probe.outsider, query, hits)
+                    self._check_scores(probe.outsider, query, hits)
 
-    def _ask(self, outsider: str | None, query: str, mode: SearchMode, where: Any) -> Sequence[Hit]:  # noqa: ANN401
+    def _search_as(self, outsider: str | None, query: str, mode: SearchMode, where: Any) -> Sequence[Hit]:  # noqa: ANN401
         try:
             return self._indexer.search(query, _HITS, agent_id=outsider, mode=mode, filter=where)
         except UsageError:
-            return []  # a refusal tells nothing
+            return []  # an error reveals nothing
 
-    def _judge(self, outsider: str | None, shown: Address, said: str | None, how: str) -> None:
+    def _check_chunk(
+        self, outsider: str | None, chunk: Address, reported_owner: str | None, call: str
+    ) -> None:
         with self._store.catalog.snapshot() as connection:
-            owners = {owner for owner in {None, outsider} if has_chunk(connection, owner, shown)}
-            true = owners or chunk_owners(connection, shown)
-        place = f"chunk {shown[1]} of document {shown[0]!r}"
-        if not true:
-            self._note(f"{_name(outsider)} was shown {place}, which the catalog does not hold, by {how}")
+            owners = {owner for owner in {None, outsider} if has_chunk(connection, owner, chunk)}
+            true_owners = owners or chunk_owners(connection, chunk)
+        chunk_name = f"chunk {chunk[1]} of document {chunk[0]!r}"
+        if not true_owners:
+            self._add_leak(
+                f"{_owner_name(outsider)} was shown {chunk_name}, which the catalog does not hold, by {call}"
+            )
         elif not owners:
-            self._note(f"{_name(outsider)} was shown {place} of {_name(next(iter(true)))} by {how}")
-        elif said not in owners:
-            self._note(f"{_name(outsider)} was told a wrong owner of {place} by {how}")
+            self._add_leak(
+                f"{_owner_name(outsider)} was shown {chunk_name} of {_owner_name(next(iter(true_owners)))} by {call}"
+            )
+        elif reported_owner not in owners:
+            self._add_leak(f"{_owner_name(outsider)} was told a wrong owner of {chunk_name} by {call}")
 
-    def _recount(self, outsider: str | None, query: str, hits: Sequence[Hit]) -> None:
-        """BM25 of the hits from what the outsider may see and nothing else."""
+    def _check_scores(self, outsider: str | None, query: str, hits: Sequence[Hit]) -> None:
+        """Compare the BM25 scores of hits with those computed from the documents in the outsider's scope."""
         scope = {None, outsider}
         partitions = [part for part in self._store.catalog.partitions() if part.owner in scope]
-        if sum(part.chunks for part in partitions) > _COUNTED:
+        if sum(part.chunks for part in partitions) > _MAX_RESCORED_CHUNKS:
             return
-        asked = self._analyzer.analyze_query(query)
+        query_terms = self._analyzer.analyze_query(query)
         lengths: Counter[str] = Counter()
-        frequencies: dict[str, Counter[str]] = {field: Counter() for field in asked}
+        doc_freqs: dict[str, Counter[str]] = {field: Counter() for field in query_terms}
         with self._store.catalog.snapshot() as connection:
-            held = stored_terms(connection, scope, self._store.now())
-        for terms in held.values():
+            terms_by_chunk = stored_terms(connection, scope, self._store.now())
+        for terms in terms_by_chunk.values():
             lengths.update(terms.lengths)
-            for field, wanted in asked.items():
-                frequencies[field].update(set(getattr(terms, field)) & wanted.keys())
-        stats = {field: FieldStats(len(held), lengths[field]) for field in FIELDS}
+            for field, weights in query_terms.items():
+                doc_freqs[field].update(set(getattr(terms, field)) & weights.keys())
+        stats = {field: FieldStats(len(terms_by_chunk), lengths[field]) for field in FIELDS}
         for hit in hits:
-            terms_of = held.get((hit.agent_id, hit.doc_id, hit.chunk_id))
-            told = hit.explanation.keyword
-            if terms_of is None or told is None:
+            chunk_terms = terms_by_chunk.get((hit.agent_id, hit.doc_id, hit.chunk_id))
+            evidence = hit.explanation.keyword
+            if chunk_terms is None or evidence is None:
                 continue
-            counts = {field: Counter(getattr(terms_of, field)) for field in asked}
-            alone = score(asked, counts, terms_of.lengths, stats, frequencies)
-            if abs(alone - told.raw) > _ROUNDING * max(1.0, alone):
-                self._note(f"the keyword scores of {_name(outsider)} depend on documents it may not see")
+            counts = {field: Counter(getattr(chunk_terms, field)) for field in query_terms}
+            expected = score(query_terms, counts, chunk_terms.lengths, stats, doc_freqs)
+            if abs(expected - evidence.raw) > _TOLERANCE * max(1.0, expected):
+                self._add_leak(
+                    f"the keyword scores of {_owner_name(outsider)} depend on documents it may not see"
+                )
                 return
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read(self, probe: _Probe) -> None:
-        doc_id, ordinal, _ = probe.secret
+        doc_id, ordinal, _ = probe.chunk
         with self._store.catalog.snapshot() as connection:
             visible = any(
                 find_document(connection, owner, doc_id, self._store.now())
                 for owner in {None, probe.outsider}
             )
-        given = self._indexer.get([doc_id], agent_id=probe.outsider)
-        if given and not visible:
-            self._note(
-                f"{_name(probe.outsider)} was given document {doc_id!r} of {_name(probe.owner)} by get()"
+        documents = self._indexer.get([doc_id], agent_id=probe.outsider)
+        if documents and not visible:
+            self._add_leak(
+                f"{_owner_name(probe.outsider)} was given document {doc_id!r} of {_owner_name(probe.owner)} by get()"
             )
         try:
             passage = self._indexer.read(doc_id, ordinal, agent_id=probe.outsider)
         except InvalidQueryError as error:
-            # a document of somebody else must be refused in the words used for one that does not exist
-            absent = f"absent-{self._dice.getrandbits(64):016x}"
-            expected = self._refusal(absent, ordinal, probe.outsider).replace(repr(absent), repr(doc_id))
+            # the message must be the same as for a document that does not exist
+            absent = f"absent-{self._rng.getrandbits(64):016x}"
+            expected = self._read_error(absent, ordinal, probe.outsider).replace(repr(absent), repr(doc_id))
             if not visible and str(error) != expected:
-                self._note(
-                    f"a refusal tells {_name(probe.outsider)} that {_name(probe.owner)} has document {doc_id!r}"
+                self._add_leak(
+                    f"an error tells {_owner_name(probe.outsider)} that {_owner_name(probe.owner)} "
+                    f"has document {doc_id!r}"
                 )
         else:
-            self._judge(probe.outsider, (doc_id, ordinal, passage.text), passage.agent_id, "read()")
+            self._check_chunk(probe.outsider, (doc_id, ordinal, passage.text), passage.agent_id, "read()")
 
-    def _refusal(self, doc_id: str, ordinal: int, outsider: str | None) -> str:
+    def _read_error(self, doc_id: str, ordinal: int, outsider: str | None) -> str:
         try:
             self._indexer.read(doc_id, ordinal, agent_id=outsider)
         except InvalidQueryError as error:
             return str(error)
         return ""
 
-    def _count(self, outsider: str | None) -> None:
+    def _check_stats(self, outsider: str | None) -> None:
         if outsider is None:
-            return  # the counts of nobody in particular are the administrator's
+            return  # without an agent stats() counts the whole store
         scope = {None, outsider}
-        living = (self._store.visible(owner) for owner in scope)
-        seen = [found.partition for found in living if found is not None]
-        told = self._indexer.stats(outsider)
-        if (told.documents, told.chunks) != (sum(p.documents for p in seen), sum(p.chunks for p in seen)):
-            self._note(f"stats() tells {_name(outsider)} of documents it may not see")
+        visible = (self._store.visible(owner) for owner in scope)
+        partitions = [part.partition for part in visible if part is not None]
+        stats = self._indexer.stats(outsider)
+        documents = sum(part.documents for part in partitions)
+        if (stats.documents, stats.chunks) != (documents, sum(part.chunks for part in partitions)):
+            self._add_leak(f"stats() tells {_owner_name(outsider)} of documents it may not see")
 
-    def _note(self, leak: str) -> None:
+    def _add_leak(self, leak: str) -> None:
         self._leaks[leak] = None
 
 
 def _lookalikes(agent: str) -> list[str]:
-    """Ids that a careless comparison would take for this one."""
-    made = [
-        agent.upper(),
-        agent.lower(),
-        f"{agent} ",
-        agent.strip(),
-        agent[:-1],
-        f"{agent}%",
-        f"{agent}*",
-        "*",
-        "%",
-    ]
-    return [other for other in dict.fromkeys(made) if other and other != agent]
+    """Return ids that a careless comparison would take for this one."""
+    similar = [agent.upper(), agent.lower(), f"{agent} ", agent.strip(), agent[:-1], f"{agent}%", f"{agent}*"]
+    similar += ["*", "%"]
+    return [other for other in dict.fromkeys(similar) if other and other != agent]
 
 
-def _name(owner: str | None) -> str:
+def _owner_name(owner: str | None) -> str:
     return "nobody" if owner is None else f"agent {owner!r}"

@@ -370,9 +370,9 @@ def test_the_record_manager_takes_an_expired_document_for_absent(indexer: DualIn
     records = indexer.record_keys("n")
     indexer.index_documents([SourceDocument("d", "text")], ttl=HOUR)
     records.put(["d"], [None], 1.0)
-    assert records.living(["d"]) == {"d"}
+    assert records.existing(["d"]) == {"d"}
     clock.now = NOON + DAY
-    assert records.living(["d"]) == set()
+    assert records.existing(["d"]) == set()
 
 
 # -- deletion ---------------------------------------------------------------------------------------------------------

@@ -299,9 +299,9 @@ class Pipeline:
             ],
             removes=list(pending.removes),
             versions=pending.versions,
-            gone=pending.removed_items,
+            forgotten_items=pending.removed_items,
             keep_vectors=self._keep_vectors,
-            sweep=self._sweep,
+            expired_only=self._sweep,
         )
         self._in_flight, self._recent = pending.addresses, vectors
         self._running = self._writer.submit(self._write, batch)

@@ -64,7 +64,7 @@ class HybridRecordManager(RecordManager):
 
     def exists(self, keys: Sequence[str]) -> list[bool]:
         """For each key, whether it is recorded and its document is in the store."""
-        living = self._ledger.living(keys)
+        living = self._ledger.existing(keys)
         return [key in living for key in keys]
 
     def list_keys(

@@ -1,1 +1,1 @@
-"""Storage: the catalog (truth), the two legs derived from it, and the protocol that writes them together."""
+"""Storage: the SQLite catalog, the keyword and vector indexes derived from it, and the write protocol."""

@@ -1,9 +1,10 @@
-"""Vectors on their way into Chroma's graph, which takes longer to build than everything else a write does.
+"""Background indexing: vectors go into Chroma's HNSW graph after the commit that wrote them.
 
-A write ends with its commit: from then on its rows are found, by an exact scan beside the graph. They are handed over
-in row order and in slices, each under the write lock and noted in the journal: when nobody writes, in the background of
-the process that wrote or opened the store; at once where more wait than a search should scan. So a partition needs one
-number, the last row that its collection holds.
+Building the graph takes longer than all other work of a write. A write ends with its commit; its rows are found from
+then on, by an exact scan beside the graph. They are added to the graph in row order and in slices, each under the write
+lock and noted in the journal: in the background of the process that wrote or opened the store while nobody writes, and
+at once where more rows are unindexed than a search should scan. So the catalog needs one number per partition: the last
+row that its collection holds.
 """
 
 from __future__ import annotations
@@ -23,117 +24,124 @@ from langchain_agentrag.store.partition_cache import unpack_vectors
 
 logger = logging.getLogger(__name__)
 
-_SLICE = 1_024  # rows handed over under one hold of the lock
-_SMALL = 256  # in the background: a search of the graph waits while Chroma takes a slice in, some .1 s
-_MOST = 5  # times the exact limit: so many rows of a partition may wait
-_PATIENCE = 0.05  # seconds to wait for the lock in the background
-_QUIET, _AT_OPENING = 0.3, 2.0  # seconds without a write, or after opening, before the background begins
-_PAUSE, _ELSEWHERE = (
-    0.03,
-    1.0,
-)  # seconds between two slices: for others to get the lock; while another process does it
+_SLICE_ROWS = 1_024  # rows indexed per acquisition of the lock
+_BACKGROUND_SLICE_ROWS = 256  # a search of the graph waits while Chroma indexes a slice, about 0.1 s
+_MAX_UNINDEXED_FACTOR = 5  # a partition may have this many times `exact_limit` unindexed rows after a write
+_LOCK_TIMEOUT = 0.05  # seconds to wait for the lock in the background
+_WRITE_DELAY = 0.3  # seconds without a write before the background starts
+_OPEN_DELAY = 2.0  # the same after opening the store: the first searches come first
+_SLICE_PAUSE = 0.03  # seconds between two slices, so that others get the lock
+_OTHER_PROCESS_PAUSE = 1.0  # seconds to wait while another process indexes the partition
 
 
 class BackgroundIndexer:
-    """Brings a store's vectors into Chroma.
+    """Adds a store's unindexed vectors to Chroma.
 
     Args:
         catalog: The store's catalog.
-        legs: Its legs.
+        indexes: Its indexes.
         lock: Its write lock.
-        recover: Finishes what the journal lists; wants the lock held.
+        recover: Finishes what the journal lists; called with the lock held.
         exact_limit: Largest partition that is scored exactly as a whole.
-        always: Whether Chroma holds every partition, every row at once.
+        always: Whether Chroma holds every partition, and every row as soon as it is written.
     """
 
     def __init__(
         self,
         catalog: Catalog,
-        legs: PartitionIndexes,
+        indexes: PartitionIndexes,
         lock: WriteLock,
         recover: Callable[[], None],
         *,
         exact_limit: int,
         always: bool,
     ) -> None:
-        self._catalog, self._indexes, self._lock, self._recover = catalog, legs, lock, recover
-        self._always, self._limit = always, exact_limit
+        self._catalog, self._indexes, self._lock, self._recover = catalog, indexes, lock, recover
+        self._always, self._exact_limit = always, exact_limit
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-graph")
         self._guard, self._stopping = threading.Lock(), threading.Event()
-        self._at_work, self._asked, self._due = False, 0, 0.0
-        self._marks: dict[int, int] = {}
+        self._running, self._requests, self._not_before = False, 0, 0.0
+        self._last_indexed: dict[int, int] = {}  # partition id → last row indexed by this process
 
     def unindexed(self, partition: PartitionRow) -> int:
-        """Chunks that are found by an exact scan until they are handed over."""
-        if not self._belongs(partition):
+        """Return the number of chunks that are scanned exactly until they are indexed."""
+        if not self._uses_chroma(partition):
             return 0
-        return self._catalog.rows_after(partition) if partition.in_chroma else partition.chunks
+        return self._catalog.count_unindexed(partition) if partition.in_chroma else partition.chunks
 
-    def finish(self, owners: Iterable[str | None] | None = None, *, most: int = 0) -> int:
-        """Hand over until at most `most` rows of each owner's partition wait; rows handed over.
+    def index_pending(self, owners: Iterable[str | None] | None = None, *, max_unindexed: int = 0) -> int:
+        """Index until each owner's partition has at most `max_unindexed` unindexed rows.
 
-        The lock is taken slice by slice, so that others can write meanwhile.
+        The lock is acquired per slice, so that others can write meanwhile.
+
+        Args:
+            owners: Owners of the partitions; None for all.
+            max_unindexed: Rows that may stay unindexed per partition.
+
+        Returns:
+            The number of rows indexed.
 
         Raises:
-            StoreLockedError: another process is writing.
-            StoreError: Chroma failed; what was not handed over still waits.
+            StoreLockedError: Another process is writing.
+            StoreError: Chroma failed; the remaining rows stay unindexed.
         """
-        done = 0
-        for owner in [found.owner for found in self._catalog.partitions()] if owners is None else owners:
+        indexed = 0
+        for owner in [part.owner for part in self._catalog.partitions()] if owners is None else owners:
             while not self._stopping.is_set():
-                with self._lock.held():
-                    partition = self._ready(owner)
-                    if partition is None or (left := self.unindexed(partition)) <= most:
+                with self._lock.acquire():
+                    partition = self._ensure_collection(owner)
+                    if partition is None or (pending := self.unindexed(partition)) <= max_unindexed:
                         break
-                    self._hand_over(partition, _SLICE)
-                    done += min(left, _SLICE)
-        return done
+                    self._index_slice(partition, _SLICE_ROWS)
+                    indexed += min(pending, _SLICE_ROWS)
+        return indexed
 
-    def after_write(self, owners: Iterable[str | None]) -> None:
-        """Keep few enough waiting, and see to the others later; the caller holds the write lock."""
+    def on_write(self, owners: Iterable[str | None]) -> None:
+        """Index rows above the limit now and schedule the rest; the caller holds the write lock."""
         try:
-            self.finish(owners, most=0 if self._always else _MOST * self._limit)
+            limit = 0 if self._always else _MAX_UNINDEXED_FACTOR * self._exact_limit
+            self.index_pending(owners, max_unindexed=limit)
         except StoreError as error:  # the batch is stored; its vectors are scored exactly until this succeeds
-            logger.warning("vectors are handed over to Chroma at the next write: %s", error)
-        self._due = time.monotonic() + _QUIET
-        found = map(self._catalog.partition, owners)
-        self._begin(partition for partition in found if partition is not None)
+            logger.warning("vectors will be indexed by Chroma at the next write: %s", error)
+        self._not_before = time.monotonic() + _WRITE_DELAY
+        partitions = map(self._catalog.partition, owners)
+        self._schedule(partition for partition in partitions if partition is not None)
 
-    def after_opening(self) -> None:
-        """See to what waits once the opening process has had its first answers."""
-        self._due = time.monotonic() + _AT_OPENING
-        self._begin(self._catalog.partitions())
+    def on_open(self) -> None:
+        """Schedule unindexed rows for after the first searches of the process."""
+        self._not_before = time.monotonic() + _OPEN_DELAY
+        self._schedule(self._catalog.partitions())
 
     def stop(self) -> None:
-        """End the background work, after the slice that is under way; what waits goes on at the next opening."""
+        """End background indexing after the current slice; the rest is indexed when the store is opened again."""
         self._stopping.set()
         self._pool.shutdown(cancel_futures=True)
 
     # -- slices; the caller holds the write lock ------------------------------------------------------------------
 
-    def _belongs(self, partition: PartitionRow) -> bool:
-        return partition.chunks > (0 if self._always else self._limit)
+    def _uses_chroma(self, partition: PartitionRow) -> bool:
+        return partition.chunks > (0 if self._always else self._exact_limit)
 
-    def _ready(self, owner: str | None) -> PartitionRow | None:
-        """The owner's partition with a collection, if Chroma is to hold it."""
+    def _ensure_collection(self, owner: str | None) -> PartitionRow | None:
+        """Return the owner's partition; it has a collection if Chroma has to hold it."""
         partition = self._catalog.partition(owner)
-        if partition is None or not self._belongs(partition) or partition.in_chroma:
+        if partition is None or not self._uses_chroma(partition) or partition.in_chroma:
             return partition
         failpoint("promotion-started")
         return self._indexes.rebuild_vector_index(partition)
 
-    def _hand_over(self, partition: PartitionRow, size: int) -> None:
+    def _index_slice(self, partition: PartitionRow, size: int) -> None:
         page = vectors_after(self._catalog, partition.id, partition.indexed, size)
         if not page:
             raise StoreError("There are chunks without a vector in the catalog: run verify().")
         rows = [row for row, _ in page]
-        entry = self._catalog.announce(partition.id, "handing", None, range(rows[0], rows[-1] + 1))
+        entry = self._catalog.add_journal_entry(partition.id, "handing", None, range(rows[0], rows[-1] + 1))
         failpoint("handover-announced")
         try:
-            leg = self._indexes.open_vector_index(partition)
-            leg.add(rows, unpack_vectors([packed for _, packed in page]))
+            vector_index = self._indexes.open_vector_index(partition)
+            vector_index.add(rows, unpack_vectors([packed for _, packed in page]))
             if not partition.indexed:
-                self._indexes.chroma.zero_unused()  # a first index is stored with whatever was in memory
+                self._indexes.chroma.zero_unused()  # a new index is stored with whatever was in memory
         except BaseException:
             self._recover()
             raise
@@ -143,61 +151,63 @@ class BackgroundIndexer:
             connection.execute("DELETE FROM journal WHERE id = ?", (entry,))
         failpoint("handed-over")
         self._indexes.chroma.mark_written(partition.collection or "", rows[-1])
-        self._marks[partition.id] = rows[-1]
+        self._last_indexed[partition.id] = rows[-1]
 
     # -- the background -------------------------------------------------------------------------------------------
 
-    def _begin(self, partitions: Iterable[PartitionRow]) -> None:
+    def _schedule(self, partitions: Iterable[PartitionRow]) -> None:
         if not any(map(self.unindexed, partitions)):
             return
         with self._guard:
-            self._asked += 1
-            if self._at_work:
+            self._requests += 1
+            if self._running:
                 return
-            self._at_work = True
+            self._running = True
         self._submit()
 
     def _submit(self) -> None:
         try:
-            self._pool.submit(self._work)
-        except RuntimeError:  # closed, or the interpreter is about to end: it goes on at the next opening
-            self._at_work = False
+            self._pool.submit(self._run_step)
+        except RuntimeError:  # closed, or the interpreter is ending: continued when the store is opened again
+            self._running = False
 
-    def _work(self) -> None:
-        """One slice, then the next one as a task of its own, so that nothing keeps the interpreter from ending."""
-        asked = self._asked
+    def _run_step(self) -> None:
+        """Index one slice and submit the next as a task of its own, so that the interpreter can end in between."""
+        requests = self._requests
         try:
             pause = self._step()
         except StoreLockedError:
-            pause = _QUIET
-        except Exception as error:  # noqa: BLE001  (whatever it is, searches go on; the next write tries again)
-            logger.warning("handing vectors over to Chroma stopped until the next write: %s", error)
+            pause = _WRITE_DELAY
+        except Exception as error:  # noqa: BLE001  (searches work without it; the next write tries again)
+            logger.warning("indexing vectors with Chroma stopped until the next write: %s", error)
             pause = None
         if pause is not None:
             if not self._stopping.wait(pause):
                 self._submit()
             return
         with self._guard:
-            self._at_work = asked != self._asked  # a write came just after nothing was found
-        if self._at_work:
+            self._running = requests != self._requests  # a write came just after nothing was unindexed
+        if self._running:
             self._submit()
 
     def _step(self) -> float | None:
-        """Seconds until the next one, or None when nothing waits any more."""
-        early = self._due - time.monotonic()
-        if early > 0:
-            return early
-        found = next((each for each in self._catalog.partitions() if self.unindexed(each)), None)
-        if found is None:
+        """Index one slice; return the seconds until the next, or None when everything is indexed."""
+        delay = self._not_before - time.monotonic()
+        if delay > 0:
+            return delay
+        pending = next((part for part in self._catalog.partitions() if self.unindexed(part)), None)
+        if pending is None:
             return None
-        known = self._marks.setdefault(found.id, found.indexed)
-        if found.indexed != known:  # two that take turns would each have to load the graph again every time
-            self._marks[found.id] = found.indexed
-            return _ELSEWHERE
-        self._indexes.chroma.load()
-        with self._lock.held(patience=_PATIENCE):
+        last_indexed = self._last_indexed.setdefault(pending.id, pending.indexed)
+        if (
+            pending.indexed != last_indexed
+        ):  # two processes taking turns would each reload the graph every time
+            self._last_indexed[pending.id] = pending.indexed
+            return _OTHER_PROCESS_PAUSE
+        self._indexes.chroma.import_chromadb()
+        with self._lock.acquire(timeout=_LOCK_TIMEOUT):
             self._recover()
-            partition = self._ready(found.owner)
+            partition = self._ensure_collection(pending.owner)
             if partition is not None and self.unindexed(partition):
-                self._hand_over(partition, _SMALL)
-        return _PAUSE
+                self._index_slice(partition, _BACKGROUND_SLICE_ROWS)
+        return _SLICE_PAUSE

@@ -1,4 +1,4 @@
-"""Entries of the journal: work that was begun and is not finished."""
+"""SQLite catalog of a store: connections, transactions, manifest, partitions and journal."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One piece of unfinished work.
+    """Journal entry: one piece of unfinished work.
 
     Attributes:
         id: Key in the journal.
-        partition: Partition it concerns.
-        state: "writing": `rows` may be in the legs and are not live. "cleaning": `payload` lists dead rows that may
-            still be in the legs. "handing": `rows` may be in the collection and are not counted to it. "dropping":
-            `payload` names a keyword folder and a collection that belong to no partition. "purging": terms of deleted
-            rows may still be in the partition's keyword index. "unreadable".
-        rows: Rows reserved for a write, or handed over.
-        payload: See `state`; None when it cannot be read.
+        partition: Id of the partition.
+        state: "writing": `rows` may be in the indexes and are not live. "cleaning": `payload` lists dead rows that may
+            still be in the indexes. "handing": `rows` may be in the collection although the catalog counts them as
+            unindexed. "dropping": `payload` names a keyword folder and a collection that belong to no partition.
+            "purging": terms of deleted rows may still be in the keyword index. "unreadable": the entry is damaged.
+        rows: Rows reserved for a write, or being added to the collection.
+        payload: See `state`; None when the entry is damaged.
     """
 
     id: int
@@ -42,7 +42,7 @@ class JournalEntry:
 
 
 def journal_entry(*values: Any) -> JournalEntry:  # noqa: ANN401
-    """An entry from its row in the catalog, whatever has become of it."""
+    """Return a journal entry from its row in the catalog; a damaged row gives state "unreadable"."""
     key, partition, state, first, last, packed = values
     try:
         return JournalEntry(key, partition, state, range(first, last + 1), json.loads(packed))
@@ -50,29 +50,40 @@ def journal_entry(*values: Any) -> JournalEntry:  # noqa: ANN401
         return JournalEntry(key, partition, "unreadable", range(0), None)
 
 
+def insert_journal_entry(
+    connection: sqlite3.Connection, partition: int, state: str, payload: object, rows: range = range(0)
+) -> int:
+    """Insert an entry into the journal within a transaction; return its id."""
+    entry = connection.execute(
+        "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, ?, ?, ?)",
+        (partition, state, rows.start, rows.stop - 1, json.dumps(payload)),
+    ).lastrowid
+    return int(entry or 0)
+
+
 _BUSY_SECONDS = 30.0
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",
-    "secure_delete=ON",  # deleted text is overwritten, not only unlinked
+    "secure_delete=ON",  # deleted text is overwritten
     "cache_size=-32768",
     "mmap_size=1073741824",
 )
-_MANY = 500  # bound parameters per statement, well below SQLite's limit
+_MAX_PARAMETERS = 500  # bound parameters per statement, well below SQLite's limit
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """State of one partition.
+    """Partition as stored in the catalog.
 
     Attributes:
         id: Key in the catalog.
         owner: Agent, or None for shared.
         name: Name of its keyword folder.
-        collection: Name of its Chroma collection, or None while Chroma does not hold its vectors.
-        indexed: The collection holds its live rows up to this one; those after it wait to be handed over.
-        generation: Grows with every commit that touches it.
-        removals: Rows that ever died.
+        collection: Name of its Chroma collection; None while it has none.
+        indexed: The collection holds the live rows up to this one; those after it are unindexed.
+        generation: Grows with every commit that changes the partition.
+        removals: Number of rows ever deleted.
         documents: Live documents.
         chunks: Live chunks.
         tokens: Total length of each analysed field.
@@ -91,41 +102,39 @@ class PartitionRow:
 
     @property
     def in_chroma(self) -> bool:
-        """Whether Chroma holds its vectors."""
+        """Whether the partition has a Chroma collection."""
         return self.collection is not None
 
 
-_PARTITION = "id, owner, name, collection, indexed, generation, removals, documents, chunks, tokens"
+_PARTITION_COLUMNS = "id, owner, name, collection, indexed, generation, removals, documents, chunks, tokens"
 
 
 class Catalog:
-    """Connections to the catalog and its schema; statements about partitions, the manifest and the journal.
+    """SQLite database of a store: documents, chunks and vectors, partitions, manifest and journal. Thread-safe.
 
     Each thread has its own connection. A transaction takes SQLite's write lock at once (`BEGIN IMMEDIATE`).
 
     Args:
         path: The database file.
-        readonly: Open without the right to write (a read-only folder).
 
     Raises:
-        NotAStoreError: the file is no database, or not one of ours.
-        StoreMismatchError: a newer version of the package wrote it.
+        NotAStoreError: The file is no database, or a database of something else.
+        StoreMismatchError: A newer version of the package wrote it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._local = threading.local()
-        self._open: weakref.WeakSet[_Connection] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
         self._guard = threading.Lock()
-        self._prepare()
+        self._open_database()
 
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection."""
-        held: _Held | None = getattr(self._local, "held", None)
-        if held is None:
-            held = _Held(self._connect())
-            self._local.held = held
-        return held.connection
+        """Return this thread's connection."""
+        owner: _ThreadConnection | None = getattr(self._local, "owner", None)
+        if owner is None:
+            owner = self._local.owner = _ThreadConnection(self._connect())
+        return owner.connection
 
     def _connect(self) -> _Connection:
         connection = sqlite3.connect(
@@ -138,15 +147,20 @@ class Catalog:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
         with self._guard:
-            self._open.add(connection)
+            self._connections.add(connection)
         return connection
+
+    def fetch_value(self, query: str, parameters: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+        """Return the first column of the first row of a query, or None."""
+        row = self.connection().execute(query, parameters).fetchone()
+        return None if row is None else row[0]
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction: committed at the end of the block, rolled back when it raises.
+        """Run a write transaction: committed at the end of the block, rolled back when it raises.
 
         Raises:
-            StoreError: the disk is full or the folder cannot be written.
+            StoreError: The disk is full or the folder cannot be written.
         """
         connection = self.connection()
         try:
@@ -166,7 +180,7 @@ class Catalog:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """A read transaction: all statements within see one state."""
+        """Run a read transaction: all statements of the block see one state."""
         connection = self.connection()
         if connection.in_transaction:
             yield connection
@@ -178,24 +192,23 @@ class Catalog:
             connection.execute("COMMIT")
 
     def version(self) -> int:
-        """A number for this thread: another one as soon as another connection has committed anything."""
-        found: int = self.connection().execute("PRAGMA data_version").fetchone()[0]
-        return found
+        """Return SQLite's data_version of this thread's connection: it changes when another connection commits."""
+        return int(self.fetch_value("PRAGMA data_version"))
 
     def close(self) -> None:
         """Close the connections of all threads."""
         with self._guard:
-            for connection in list(self._open):
+            for connection in list(self._connections):
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
-            self._open.clear()
+            self._connections.clear()
         self._local = threading.local()
 
-    def erase_free_space(self) -> bool:
-        """Leave no deleted text in the write-ahead log either.
+    def truncate_wal(self) -> bool:
+        """Empty the write-ahead log, so that it holds no deleted text.
 
         Returns:
-            Whether it was done; a reader that holds an old snapshot, or a full disk, leaves it to the next call.
+            Whether it succeeded; it fails while a reader holds an old snapshot, and on a full disk.
         """
         try:
             busy = self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -205,26 +218,26 @@ class Catalog:
         return not busy
 
     def check_integrity(self) -> list[str]:
-        """Problems SQLite finds in the file; empty when it is sound."""
+        """Return the problems SQLite finds in the file; empty when there are none."""
         try:
-            found = [row[0] for row in self.connection().execute("PRAGMA quick_check(20)")]
+            messages = [row[0] for row in self.connection().execute("PRAGMA quick_check(20)")]
         except sqlite3.Error as error:
             return [str(error)]
-        return [problem for problem in found if problem != "ok"]
+        return [message for message in messages if message != "ok"]
 
     # -- manifest -------------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
-        """What the store promises: format, model, analyzer."""
+        """Return the manifest: format version, embedding model, analyzer and so on."""
         return {
             key: json.loads(value)
             for key, value in self.connection().execute("SELECT key, value FROM manifest")
         }
 
     def manifest_value(self, key: str) -> Any:  # noqa: ANN401  (a JSON value)
-        """One value of the manifest, or None."""
-        found = self.connection().execute("SELECT value FROM manifest WHERE key = ?", (key,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        """Return one value of the manifest, or None."""
+        value = self.fetch_value("SELECT value FROM manifest WHERE key = ?", (key,))
+        return None if value is None else json.loads(value)
 
     def set_manifest(self, **values: object) -> None:
         """Write manifest values."""
@@ -237,91 +250,80 @@ class Catalog:
     # -- partitions -----------------------------------------------------------------------------------------------
 
     def partition(self, owner: str | None) -> PartitionRow | None:
-        """The partition of an owner, or None while it has none."""
-        found = (
-            self.connection()
-            .execute(f"SELECT {_PARTITION} FROM partitions WHERE owner IS ?", (owner,))
-            .fetchone()
-        )
-        return None if found is None else _partition(found)
+        """Return the partition of an owner, or None."""
+        query = f"SELECT {_PARTITION_COLUMNS} FROM partitions WHERE owner IS ?"
+        row = self.connection().execute(query, (owner,)).fetchone()
+        return None if row is None else _partition_row(row)
 
     def partitions(self) -> list[PartitionRow]:
-        """All partitions, shared first."""
-        return [
-            _partition(row)
-            for row in self.connection().execute(f"SELECT {_PARTITION} FROM partitions ORDER BY id")
-        ]
+        """Return all partitions, in the order they were created."""
+        query = f"SELECT {_PARTITION_COLUMNS} FROM partitions ORDER BY id"
+        return [_partition_row(row) for row in self.connection().execute(query)]
 
     def add_partition(self, owner: str | None, name: str) -> PartitionRow:
-        """Make a partition unless it is there."""
+        """Create a partition unless it exists."""
         with self.transaction() as connection:
             connection.execute("INSERT OR IGNORE INTO partitions(owner, name) VALUES (?, ?)", (owner, name))
-        found = self.partition(owner)
-        if found is None:
+        partition = self.partition(owner)
+        if partition is None:
             raise StoreError(
-                f"The partition of {owner!r} vanished while it was made: another process forgot it."
+                f"The partition of {owner!r} vanished while it was created: another process deleted it."
             )
-        return found
+        return partition
 
     # -- journal --------------------------------------------------------------------------------------------------
 
-    def reserve(self, sizes: dict[int, int]) -> dict[int, tuple[int, range]]:
-        """Announce writes: partition id → number of rows in, partition id → (journal id, row ids) out."""
+    def reserve_rows(self, sizes: dict[int, int]) -> dict[int, tuple[int, range]]:
+        """Reserve row ids and note the writes in the journal.
+
+        Args:
+            sizes: Partition id → number of rows.
+
+        Returns:
+            Partition id → (id of the journal entry, row ids).
+        """
         with self.transaction() as connection:
-            announced = {}
+            reserved = {}
             for partition, size in sizes.items():
                 first = connection.execute("SELECT value FROM counters WHERE name = 'row'").fetchone()[0]
                 connection.execute("UPDATE counters SET value = value + ? WHERE name = 'row'", (size,))
-                entry = connection.execute(
-                    "INSERT INTO journal(partition, state, first, last) VALUES (?, 'writing', ?, ?)",
-                    (partition, first, first + size - 1),
-                ).lastrowid
-                announced[partition] = (int(entry or 0), range(first, first + size))
-            return announced
+                rows = range(first, first + size)
+                reserved[partition] = insert_journal_entry(connection, partition, "writing", [], rows), rows
+            return reserved
 
     def journal(self) -> list[JournalEntry]:
-        """Unfinished work, oldest first."""
-        found = self.connection().execute(
-            "SELECT id, partition, state, first, last, dead FROM journal ORDER BY id"
-        )
-        return [journal_entry(*values) for values in found]
+        """Return all entries of the journal, oldest first."""
+        query = "SELECT id, partition, state, first, last, dead FROM journal ORDER BY id"
+        return [journal_entry(*values) for values in self.connection().execute(query)]
 
-    def announce(self, partition: int, state: str, payload: object, rows: range = range(0)) -> int:
-        """Note work that is about to begin; the entry's id."""
+    def add_journal_entry(self, partition: int, state: str, payload: object, rows: range = range(0)) -> int:
+        """Note work that is about to start in the journal; return the entry's id."""
         with self.transaction() as connection:
-            found = connection.execute(
-                "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, ?, ?, ?)",
-                (partition, state, rows.start, rows.stop - 1, json.dumps(payload)),
-            )
-            return int(found.lastrowid or 0)
+            return insert_journal_entry(connection, partition, state, payload, rows)
 
     def clear_journal(self, entries: Iterable[int]) -> None:
-        """Forget finished work."""
+        """Delete entries of finished work from the journal."""
         with self.transaction() as connection:
             connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
 
     # -- Chroma ---------------------------------------------------------------------------------------------------
 
-    def indexed(self, collection: str) -> int:
-        """Last row that a collection holds; 0 for one of no partition."""
-        found = (
-            self.connection()
-            .execute("SELECT indexed FROM partitions WHERE collection = ?", (collection,))
-            .fetchone()
+    def last_indexed_row(self, collection: str) -> int:
+        """Return the last row a collection holds; 0 for one that belongs to no partition."""
+        return int(
+            self.fetch_value("SELECT indexed FROM partitions WHERE collection = ?", (collection,)) or 0
         )
-        return 0 if found is None else int(found[0])
 
-    def rows_after(self, partition: PartitionRow) -> int:
-        """Number of live rows that the partition's collection does not hold yet."""
+    def count_unindexed(self, partition: PartitionRow) -> int:
+        """Return the number of live rows that the partition's collection does not hold yet."""
         if self.counter("row") <= partition.indexed + 1:
             return 0
         query = "SELECT count(*) FROM chunks WHERE partition = ? AND row > ?"
-        return int(self.connection().execute(query, (partition.id, partition.indexed)).fetchone()[0])
+        return int(self.fetch_value(query, (partition.id, partition.indexed)))
 
     def counter(self, name: str) -> int:
-        """Value of a counter."""
-        found = self.connection().execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
-        return int(found[0])
+        """Return the value of a counter."""
+        return int(self.fetch_value("SELECT value FROM counters WHERE name = ?", (name,)))
 
     def set_counter(self, name: str, value: int) -> None:
         """Set a counter."""
@@ -330,7 +332,7 @@ class Catalog:
 
     # -- opening --------------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def _open_database(self) -> None:
         try:
             connection = self.connection()
             tables = {
@@ -349,23 +351,23 @@ class Catalog:
                 f"{self._path} is a database of something else (tables {sorted(tables)[:5]}). "
                 "Pass the folder of a store, or a new folder."
             )
-        found = self.manifest().get("format")
-        if found != FORMAT:
+        version = self.manifest_value("format")
+        if version != FORMAT:
             self.close()
             raise StoreMismatchError(
-                f"The store {self._path.parent} has format {found}, this version reads format {FORMAT}. "
+                f"The store {self._path.parent} has format {version}, this version reads format {FORMAT}. "
                 "Upgrade langchain-agentrag, or index into a new folder."
             )
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that can be referenced weakly."""
+    """SQLite connection that supports weak references."""
 
 
-class _Held:
-    """A thread's hold on its connection: when the thread ends, the connection is closed.
+class _ThreadConnection:
+    """Owner of a thread's connection: closes it when the thread ends.
 
-    Left to itself it would wait for the garbage collector, because a connection refers to itself.
+    The connection refers to itself and would stay open until the next garbage collection.
     """
 
     def __init__(self, connection: _Connection) -> None:
@@ -376,7 +378,7 @@ class _Held:
             self.connection.close()
 
 
-def _partition(row: Sequence[Any]) -> PartitionRow:
+def _partition_row(row: Sequence[Any]) -> PartitionRow:
     values: list[Any] = [*row[:-1], tuple(json.loads(row[-1]))]
     return PartitionRow(*values)
 
@@ -392,7 +394,24 @@ def _cannot_open(path: Path, error: sqlite3.Error) -> StoreError:
     )
 
 
-def batched(values: Sequence[int], size: int = _MANY) -> Iterator[Sequence[int]]:
-    """Slices small enough for one statement's bound parameters."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
+def select_in(
+    connection: sqlite3.Connection,
+    query: str,
+    values: Sequence[Any],
+    *,
+    before: Sequence[Any] = (),
+    after: Sequence[Any] = (),
+) -> Iterator[Any]:
+    """Run a query with `IN (...)` for any number of values, in batches, and yield its rows.
+
+    Args:
+        connection: A connection to the catalog.
+        query: The statement; `...` stands for the values.
+        values: The values.
+        before: Parameters before them.
+        after: Parameters after them.
+    """
+    for start in range(0, len(values), _MAX_PARAMETERS):
+        batch = values[start : start + _MAX_PARAMETERS]
+        statement = query.replace("...", ",".join("?" * len(batch)))
+        yield from connection.execute(statement, (*before, *batch, *after))

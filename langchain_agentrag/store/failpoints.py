@@ -1,6 +1,7 @@
-"""Named points of the write protocol where a test may kill the process; nothing at all otherwise.
+"""Failpoints: named points of the write protocol where a test may kill the process.
 
-`AGENTRAG_FAILPOINT=name` or `name:n` kills the process the n-th time it reaches the point of that name.
+`AGENTRAG_FAILPOINT=name` or `name:n` kills the process the n-th time it reaches that point. Without the variable a
+failpoint does nothing.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ FAILPOINTS = (
     "purged",
     "erased",
 )
-"""Every point, in the order a write reaches them."""
+"""Names of all failpoints, in the order a write reaches them."""
 
-_wanted, _, _times = os.environ.get("AGENTRAG_FAILPOINT", "").partition(":")
-_left = int(_times or 1)
+_name, _, _times = os.environ.get("AGENTRAG_FAILPOINT", "").partition(":")
+_remaining = int(_times or 1)
 
-if _wanted:
+if _name:
 
     def failpoint(point: str) -> None:
-        """Die here when this is the point asked for."""
-        global _left  # noqa: PLW0603  (a counter of a process that is about to be killed)
-        if point == _wanted:
-            _left -= 1
-            if _left <= 0:
+        """Kill the process when this is the configured point."""
+        global _remaining  # noqa: PLW0603  (a counter of a process that is about to be killed)
+        if point == _name:
+            _remaining -= 1
+            if _remaining <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 else:
 
     def failpoint(point: str) -> None:
-        """Nothing: no fault was asked for when the process started."""
+        """Do nothing: no failpoint was configured when the process started."""

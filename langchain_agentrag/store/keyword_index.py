@@ -1,9 +1,10 @@
-"""The keyword leg on tantivy: one small index per partition, fed with terms that are already analysed."""
+"""Keyword index on tantivy: one inverted index per partition, fed with terms that are already analysed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
 import threading
 import zlib
@@ -16,40 +17,37 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langchain_agentrag.errors import StoreError, native_errors
-from langchain_agentrag.search.bm25 import idf
 from langchain_agentrag.store.protocols import Rows, TermWeights
 from langchain_agentrag.text import FIELDS, Terms
 
 if TYPE_CHECKING:
     import tantivy
 
-_WHAT, _META = "The keyword index", "meta.json"
+_NAME, _META = "The keyword index", "meta.json"
 _ROW = "row"
-_PRESENT, _MARK = "present", "1"  # a term every row has: it tells deleted rows that are still counted
+_PRESENT_FIELD, _PRESENT_TERM = "present", "1"  # in every row: its doc_freq shows deleted rows
 _TOKENIZER = "terms"
-_HEAP_SMALL, _HEAP_LARGE = (
-    15_000_000,
-    60_000_000,
-)  # tantivy refuses less than 15 MB; more only pays for large batches
+_HEAP_SMALL, _HEAP_LARGE = 15_000_000, 60_000_000  # 15 MB is tantivy's minimum; more pays for large batches
 _LARGE_BATCH = 256
-_PURGES, _PAGE = 3, 2_000
+_MAX_REWRITES, _PAGE = 3, 2_000
 _MAGIC = 1337  # at the end of every file tantivy writes
-_FEWEST_TERMS, _CARRIED = 8, 0.6  # terms looked up first, and the share of the query's weight they must carry
-_COUNTED = 50_000  # terms whose counts are remembered until something is written
+_MIN_TERMS, _MIN_WEIGHT_SHARE = 8, 0.6  # terms looked up first, their least share of the query's weight
+_MAX_CACHED_COUNTS = 50_000  # terms whose document frequency is cached until the next write
 
 _Term = tuple[str, str]
 """Field and term."""
 
 _Clause = tuple[float, _Term, float]
-"""Weight of a term in the query, the term, and what its score in the index is multiplied by."""
+"""Weight of a term in the query, the term, and the boost of its score in the index."""
 
 
 @dataclass(slots=True)
-class _Counts:
-    """Document frequencies already asked for.
+class _DocFreqs:
+    """Cached document frequencies.
 
     Attributes:
-        state: Live rows, and rows including the deleted ones that are still counted: other counts, other rows.
+        state: Number of live rows, and of rows including deleted ones that tantivy still counts. The cache is valid
+            while both are unchanged.
         live: Live rows per term.
     """
 
@@ -58,17 +56,17 @@ class _Counts:
 
 
 class TantivyKeywordIndex:
-    """Postings of one partition in one folder.
+    """Inverted index of one partition on tantivy, in one folder.
 
-    A writer exists only while a batch is written, so that processes can take turns; the caller holds the store's
-    write lock. Reading is lock-free and sees the last commit, of any process.
+    A tantivy writer exists only while a batch is written, so that processes can take turns; the caller holds the
+    store's write lock. Reading takes no lock and sees the last commit of any process.
 
     Args:
-        folder: Where the index lives.
-        create: Make it when absent; a reader must not, it may be looking for what was just dropped.
+        folder: Folder of the index.
+        create: Create it when absent. A reader must not: the index may just have been dropped.
 
     Raises:
-        StoreError: the folder cannot be opened as an index; deleting it lets it be rebuilt from the catalog.
+        StoreError: The folder cannot be opened as an index; once it is deleted, it is rebuilt from the catalog.
     """
 
     def __init__(self, folder: Path, *, create: bool = True) -> None:
@@ -77,8 +75,8 @@ class TantivyKeywordIndex:
         self._tantivy, self._folder = tantivy, folder
         self._schema = _schema()
         self._guard = threading.Lock()
-        self._counts = _Counts()
-        with native_errors(_WHAT, f"open {folder}"):
+        self._counts = _DocFreqs()
+        with native_errors(_NAME, f"open {folder}"):
             if create:
                 folder.mkdir(parents=True, exist_ok=True)
             elif not (folder / _META).exists():
@@ -89,12 +87,12 @@ class TantivyKeywordIndex:
 
     @staticmethod
     def destroy(folder: Path) -> None:
-        """Remove the index from disk; an absent one is ignored.
+        """Delete an index from disk; an absent one is ignored.
 
         Raises:
-            StoreError: something of it could not be removed.
+            StoreError: Some of its files could not be deleted.
         """
-        with native_errors(_WHAT, f"delete {folder}"), contextlib.suppress(FileNotFoundError):
+        with native_errors(_NAME, f"delete {folder}"), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
     def add(self, rows: Sequence[int], terms: Sequence[Terms]) -> None:
@@ -114,22 +112,22 @@ class TantivyKeywordIndex:
                 writer.delete_documents_by_term(_ROW, row)
 
     def purge(self, read: Callable[[Sequence[int]], Iterable[tuple[int, Terms]]]) -> int:
-        """Leave no term of a deleted row on disk, by writing the segments that hold one anew.
+        """Erase the terms of deleted rows from disk by rewriting the segments that hold them.
 
         tantivy only marks rows as deleted; their postings stay until a merge that may never come.
 
         Args:
-            read: Rows in, (row, terms) of those that are live out.
+            read: Returns (row, terms) of those of the given rows that are live.
 
         Returns:
-            Rows written anew.
+            The number of rows rewritten.
 
         Raises:
-            StoreError: it could not be done; building the index anew does the same.
+            StoreError: It failed; rebuilding the index has the same effect.
         """
         rewritten = 0
-        for _ in range(_PURGES):
-            rows = self._beside_dead()
+        for _ in range(_MAX_REWRITES):
+            rows = self._rows_to_rewrite()
             if rows is None:
                 return rewritten
             rewritten += len(rows)
@@ -140,37 +138,37 @@ class TantivyKeywordIndex:
                     for row, terms in read(rows[start : start + _PAGE]):
                         writer.add_document(self._document(row, terms))
         raise StoreError(
-            f"The keyword index {self._folder} still holds deleted rows after {_PURGES} rewrites."
+            f"The keyword index {self._folder} still holds deleted rows after {_MAX_REWRITES} rewrites."
         )
 
     def damaged_files(self) -> list[str]:
-        """Names of files whose content does not have the checksum tantivy wrote behind it."""
-        with native_errors(_WHAT, "be checked"):
-            listed = json.loads((self._folder / _META).read_text("utf-8"))["segments"]
-            names = {segment["segment_id"].replace("-", "") for segment in listed}
+        """Return the names of files whose content does not match the checksum in tantivy's footer."""
+        with native_errors(_NAME, "be checked"):
+            segments = json.loads((self._folder / _META).read_text("utf-8"))["segments"]
+            names = {segment["segment_id"].replace("-", "") for segment in segments}
             files = [path for path in self._folder.iterdir() if path.name.partition(".")[0] in names]
             return sorted(path.name for path in files if not _is_intact(path.read_bytes()))
 
-    def _beside_dead(self) -> list[int] | None:
-        """Live rows of the segments that also hold deleted ones; None when there is no such segment."""
-        with native_errors(_WHAT, "list its segments"):
+    def _rows_to_rewrite(self) -> list[int] | None:
+        """Return the live rows of segments that also hold deleted rows; None when there is no such segment."""
+        with native_errors(_NAME, "list its segments"):
             self._reload()
             searcher = self._index.searcher()
             segments = json.loads((self._folder / _META).read_text("utf-8"))["segments"]
             if not any(segment["deletes"] for segment in segments):
                 return None
-            found = searcher.search(
+            hits = searcher.search(
                 self._tantivy.Query.all_query(), limit=max(searcher.num_docs, 1), count=False
             ).hits
-            addresses = [address for _, address in found]
+            addresses = [address for _, address in hits]
             rows = searcher.fast_field_values(_ROW, addresses) if addresses else []
         # segments are numbered in the order of meta.json; where the numbers disagree, take every row
-        alive = Counter(address.segment_ord for address in addresses)
+        live = Counter(address.segment_ord for address in addresses)
         expected = {
-            place: segment["max_doc"] - (segment["deletes"] or {}).get("num_deleted_docs", 0)
-            for place, segment in enumerate(segments)
+            number: segment["max_doc"] - (segment["deletes"] or {}).get("num_deleted_docs", 0)
+            for number, segment in enumerate(segments)
         }
-        agree = all(alive[place] == count for place, count in expected.items())
+        agree = all(live[number] == count for number, count in expected.items())
         return [
             int(row)
             for row, address in zip(rows, addresses, strict=True)
@@ -180,77 +178,71 @@ class TantivyKeywordIndex:
     def doc_freqs(self, query: TermWeights) -> dict[str, dict[str, int]]:
         """See `KeywordIndex.doc_freqs`.
 
-        tantivy's own `doc_freq` also counts deleted rows until their segment is merged. While there are such rows the
-        matches are counted instead, which takes 0.03 ms a term at 20,000 rows.
+        tantivy's own `doc_freq` counts deleted rows until their segment is merged. While there are such rows, matches
+        are counted instead, which takes 0.03 ms a term at 20,000 rows.
         """
-        with native_errors(_WHAT, "count terms"):
-            searcher, counts = self._view()
-            known = counts.live.get
+        with native_errors(_NAME, "count terms"):
+            searcher, counts = self._searcher_and_counts()
             return {
-                name: {
-                    term: self._count(searcher, counts, (name, term)) if found is None else found
-                    for term in weights
-                    for found in (known((name, term)),)
-                }
+                name: {term: self._count(searcher, counts, (name, term)) for term in weights}
                 for name, weights in query.items()
             }
 
-    def _view(self) -> tuple[tantivy.Searcher, _Counts]:
-        """What is there now, and what has been counted in it."""
+    def _searcher_and_counts(self) -> tuple[tantivy.Searcher, _DocFreqs]:
+        """Return a searcher of the current state and the counts cached for it."""
         counts, searcher = self._counts, self._index.searcher()  # in this order: see `_reload`
-        state = searcher.num_docs, searcher.doc_freq(_PRESENT, _MARK)
-        if counts.state != state or len(counts.live) > _COUNTED:
-            counts = self._counts = _Counts(state)
+        state = searcher.num_docs, searcher.doc_freq(_PRESENT_FIELD, _PRESENT_TERM)
+        if counts.state != state or len(counts.live) > _MAX_CACHED_COUNTS:
+            counts = self._counts = _DocFreqs(state)
         return searcher, counts
 
-    def _count(self, searcher: tantivy.Searcher, counts: _Counts, term: _Term) -> int:
-        """Live rows that hold the term."""
-        found = counts.live.get(term)
-        if found is None:
-            live, counted = counts.state
-            found = searcher.doc_freq(*term) if live == counted else _matches(searcher, self._term(*term))
-            counts.live[term] = found
-        return found
+    def _count(self, searcher: tantivy.Searcher, counts: _DocFreqs, term: _Term) -> int:
+        """Return the number of live rows that hold a term."""
+        count = counts.live.get(term)
+        if count is None:
+            live, total = counts.state
+            count = searcher.doc_freq(*term) if live == total else _count_matches(searcher, self._term(*term))
+            counts.live[term] = count
+        return count
 
     def _reload(self) -> None:
-        """See the last commit; what was counted before is counted again, also by a search that is under way."""
+        """Load the last commit and clear the counts, also for a search that is running."""
         self._index.reload()
-        self._counts = _Counts()
+        self._counts = _DocFreqs()
 
     def candidates(
         self, query: TermWeights, limit: int, allowed: Rows | None = None
     ) -> list[tuple[int, float]]:
         """See `KeywordIndex.candidates`.
 
-        Only the terms that carry most of the query's weight are looked up, unless they find too little: the many
-        weak terms of a long question cost time and move few candidates, and all of them count in the exact score.
+        Only the terms that carry most of the query's weight are looked up, unless they find too few rows: the many
+        weak terms of a long question cost time and change few candidates, and all of them count in the exact score.
         """
-        with native_errors(_WHAT, "be searched"):
-            searcher, counts = self._view()
+        with native_errors(_NAME, "be searched"):
+            searcher, counts = self._searcher_and_counts()
             clauses = self._clauses(searcher, counts, query)
             if not clauses or (allowed is not None and not len(allowed)):
                 return []
-            strong = _strongest(clauses)
-            found = self._find(searcher, strong, limit, allowed)
-            if len(found) < limit and len(strong) < len(clauses):
-                found = self._find(searcher, clauses, limit, allowed)
-            return found
+            heaviest = _heaviest(clauses)
+            candidates = self._search(searcher, heaviest, limit, allowed)
+            if len(candidates) < limit and len(heaviest) < len(clauses):
+                candidates = self._search(searcher, clauses, limit, allowed)
+            return candidates
 
-    def _clauses(self, searcher: tantivy.Searcher, counts: _Counts, query: TermWeights) -> list[_Clause]:
-        """A clause per term that any row holds, heaviest first."""
-        live, docs = counts.state  # tantivy's idf counts deleted rows as well
+    def _clauses(self, searcher: tantivy.Searcher, counts: _DocFreqs, query: TermWeights) -> list[_Clause]:
+        """Return a clause per term that any row holds, heaviest first."""
+        live, total = counts.state  # tantivy's idf counts deleted rows as well
         clauses: list[_Clause] = []
         for name, weights in query.items():
             for text, weight in weights.items():
                 term = name, text
-                if known := (
-                    self._count(searcher, counts, term) if live == docs else searcher.doc_freq(*term)
-                ):
-                    # tantivy multiplies by the idf of this partition alone: replace it by the scope's
-                    clauses.append((weight, term, weight / idf(docs, known)))
+                doc_freq = self._count(searcher, counts, term) if live == total else searcher.doc_freq(*term)
+                if doc_freq:
+                    # tantivy multiplies by the idf within this partition: the weight holds the scope's instead
+                    clauses.append((weight, term, weight / _tantivy_idf(total, doc_freq)))
         return sorted(clauses, key=lambda clause: -clause[0])
 
-    def _find(
+    def _search(
         self,
         searcher: tantivy.Searcher,
         clauses: Sequence[_Clause],
@@ -258,28 +250,26 @@ class TantivyKeywordIndex:
         allowed: Rows | None,
     ) -> list[tuple[int, float]]:
         query, occur = self._tantivy.Query, self._tantivy.Occur
-        wanted = query.boolean_query(
+        matching = query.boolean_query(
             [(occur.Should, query.boost_query(self._term(*term), boost)) for _, term, boost in clauses]
         )
         if allowed is not None:
             members = query.const_score_query(query.term_set_query(self._schema, _ROW, allowed.tolist()), 0.0)
-            wanted = query.boolean_query([(occur.Must, wanted), (occur.Must, members)])
-        found = searcher.search(wanted, limit=limit, count=False).hits
-        rows = searcher.fast_field_values(_ROW, [address for _, address in found])
+            matching = query.boolean_query([(occur.Must, matching), (occur.Must, members)])
+        hits = searcher.search(matching, limit=limit, count=False).hits
+        rows = searcher.fast_field_values(_ROW, [address for _, address in hits])
         return [
-            (int(row), float(score)) for row, (score, _) in zip(rows, found, strict=True) if row is not None
+            (int(row), float(score)) for row, (score, _) in zip(rows, hits, strict=True) if row is not None
         ]
 
     def rows(self) -> Rows:
         """See `KeywordIndex.rows`."""
-        with native_errors(_WHAT, "list its rows"):
+        with native_errors(_NAME, "list its rows"):
             searcher = self._index.searcher()
             if not searcher.num_docs:
                 return np.empty(0, dtype=np.int64)
-            found = searcher.search(
-                self._tantivy.Query.all_query(), limit=searcher.num_docs, count=False
-            ).hits
-            values = searcher.fast_field_values(_ROW, [address for _, address in found])
+            hits = searcher.search(self._tantivy.Query.all_query(), limit=searcher.num_docs, count=False).hits
+            values = searcher.fast_field_values(_ROW, [address for _, address in hits])
         return np.sort(np.array(values, dtype=np.int64))
 
     def count(self) -> int:
@@ -287,12 +277,12 @@ class TantivyKeywordIndex:
         return int(self._index.searcher().num_docs)
 
     def refresh(self) -> None:
-        """See what other processes have committed."""
-        with native_errors(_WHAT, "be refreshed"):
+        """Load what other processes have committed."""
+        with native_errors(_NAME, "be refreshed"):
             self._reload()
 
     def _document(self, row: int, terms: Terms) -> tantivy.Document:
-        content: dict[str, object] = {_ROW: row, _PRESENT: [_MARK]}
+        content: dict[str, object] = {_ROW: row, _PRESENT_FIELD: [_PRESENT_TERM]}
         content.update((name, [" ".join(getattr(terms, name))]) for name in FIELDS)
         return self._tantivy.Document.from_dict(content, self._schema)
 
@@ -301,9 +291,9 @@ class TantivyKeywordIndex:
 
     @contextlib.contextmanager
     def _writer(self, size: int) -> Iterator[tantivy.IndexWriter]:
-        """A writer that commits at the end, waits for merges, and leaves nothing locked."""
+        """Open a writer that commits at the end of the block, waits for merges and releases tantivy's lock."""
         heap = _HEAP_LARGE if size >= _LARGE_BATCH else _HEAP_SMALL
-        with self._guard, native_errors(_WHAT, f"write {size} rows to {self._folder}"):
+        with self._guard, native_errors(_NAME, f"write {size} rows to {self._folder}"):
             writer = self._index.writer(heap_size=heap, num_threads=1)
             try:
                 yield writer
@@ -313,21 +303,26 @@ class TantivyKeywordIndex:
                     writer.rollback()
                 raise
             finally:
-                writer.wait_merging_threads()  # gives tantivy's own lock back, whoever still refers to the writer
+                writer.wait_merging_threads()  # releases tantivy's own lock even while something refers to the writer
             self._reload()
 
 
-def _strongest(clauses: Sequence[_Clause]) -> Sequence[_Clause]:
-    total, carried = sum(weight for weight, _, _ in clauses), 0.0
+def _tantivy_idf(rows: int, doc_freq: int) -> float:
+    """Return tantivy's inverse document frequency: ln(1 + (N - n + 0.5) / (n + 0.5))."""
+    return math.log(1 + (rows - doc_freq + 0.5) / (doc_freq + 0.5))
+
+
+def _heaviest(clauses: Sequence[_Clause]) -> Sequence[_Clause]:
+    total, share = sum(weight for weight, _, _ in clauses), 0.0
     for count, (weight, _, _) in enumerate(clauses, 1):
-        carried += weight
-        if count >= _FEWEST_TERMS and carried >= _CARRIED * total:
+        share += weight
+        if count >= _MIN_TERMS and share >= _MIN_WEIGHT_SHARE * total:
             return clauses[:count]
     return clauses
 
 
 def _is_intact(content: bytes) -> bool:
-    """Whether a segment file ends in tantivy's footer and the footer's checksum fits.
+    """Whether a segment file ends in tantivy's footer and matches the footer's checksum.
 
     Layout: body, footer as JSON with a "crc" over the body, its length and the number 1337 as little-endian u32.
     """
@@ -335,23 +330,23 @@ def _is_intact(content: bytes) -> bool:
     if len(content) < length + 8 or magic != _MAGIC:
         return False
     try:
-        promised = json.loads(content[-8 - length : -8])["crc"]
+        checksum = json.loads(content[-8 - length : -8])["crc"]
     except (ValueError, KeyError, TypeError):
         return False
-    return bool(zlib.crc32(memoryview(content)[: -8 - length]) == promised)
+    return bool(zlib.crc32(memoryview(content)[: -8 - length]) == checksum)
 
 
-def _matches(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
-    counted: int | None = searcher.search(query, limit=1, count=True).count  # type: ignore[attr-defined]
-    return counted or 0
+def _count_matches(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
+    count: int | None = searcher.search(query, limit=1, count=True).count  # type: ignore[attr-defined]
+    return count or 0
 
 
 def _schema() -> tantivy.Schema:
     import tantivy
 
     builder = tantivy.SchemaBuilder()
-    # an *unsigned* field fed with a Python int kills tantivy's writer thread; a signed one does not
+    # an *unsigned* field given a Python int kills tantivy's writer thread; a signed one does not
     builder.add_integer_field(_ROW, stored=False, indexed=True, fast=True)
-    for name in (*FIELDS, _PRESENT):
+    for name in (*FIELDS, _PRESENT_FIELD):
         builder.add_text_field(name, stored=False, tokenizer_name=_TOKENIZER, index_option="freq")
     return builder.build()

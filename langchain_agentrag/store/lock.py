@@ -1,4 +1,4 @@
-"""The write lock of a store: one writer at a time, across threads and processes, held per batch."""
+"""Write lock of a store: one writer at a time, across threads and processes, held per batch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from langchain_agentrag.errors import StoreLockedError
 
 
 class WriteLock:
-    """A reentrant lock on a folder.
+    """Reentrant file lock on a store's folder.
 
-    The operating system releases it when its holder dies, so a killed writer never blocks the next one.
+    The operating system releases it when the process that holds it dies, so a killed writer never blocks the next one.
 
     Args:
         folder: The store's folder.
@@ -28,28 +28,28 @@ class WriteLock:
 
     def __init__(self, folder: Path, timeout: float) -> None:
         self._timeout = timeout
-        self._holder = folder / "write.lock.holder"
+        self._holder_file = folder / "write.lock.holder"
         self._file = FileLock(str(folder / "write.lock"), thread_local=False)
         self._thread = threading.RLock()
         self._depth = 0
 
     @contextlib.contextmanager
-    def held(self, patience: float | None = None) -> Iterator[None]:
-        """Hold the lock for the length of a `with` block.
+    def acquire(self, timeout: float | None = None) -> Iterator[None]:
+        """Hold the lock within a `with` block.
 
         Args:
-            patience: Seconds to wait at most, where the store's time-out is too long.
+            timeout: Seconds to wait; at most, and by default, the store's timeout.
 
         Raises:
-            StoreLockedError: another writer kept it for longer than the time-out.
+            StoreLockedError: Another writer held it for longer than the timeout.
         """
-        timeout = self._timeout if patience is None else min(patience, self._timeout)
-        started = time.monotonic()
+        timeout = self._timeout if timeout is None else min(timeout, self._timeout)
+        start = time.monotonic()
         if not self._thread.acquire(timeout=timeout):
-            raise StoreLockedError(self._explain(timeout))
+            raise StoreLockedError(self._message(timeout))
         try:
             if self._depth == 0:
-                self._acquire_file(timeout, max(0.0, timeout - (time.monotonic() - started)))
+                self._acquire_file(timeout, max(0.0, timeout - (time.monotonic() - start)))
             self._depth += 1
             try:
                 yield
@@ -60,27 +60,27 @@ class WriteLock:
         finally:
             self._thread.release()
 
-    def _acquire_file(self, timeout: float, left: float) -> None:
+    def _acquire_file(self, timeout: float, remaining: float) -> None:
         try:
-            self._file.acquire(timeout=left, poll_interval=0.01)
+            self._file.acquire(timeout=remaining, poll_interval=0.01)
         except Timeout as error:
-            raise StoreLockedError(self._explain(timeout)) from error
+            raise StoreLockedError(self._message(timeout)) from error
         holder = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "since": time.strftime("%Y-%m-%d %H:%M:%S"),
         }
-        # only a hint for the other side's error message: a full disk must not stop the write here
+        # only for the error message of another process: a full disk must not stop the write here
         with contextlib.suppress(OSError):
-            self._holder.write_text(json.dumps(holder), encoding="utf-8")
+            self._holder_file.write_text(json.dumps(holder), encoding="utf-8")
 
-    def _explain(self, timeout: float) -> str:
+    def _message(self, timeout: float) -> str:
         try:
-            known = json.loads(self._holder.read_text(encoding="utf-8"))
-            holder = f"process {known['pid']} on {known['host']} (since {known['since']})"
+            info = json.loads(self._holder_file.read_text(encoding="utf-8"))
+            holder = f"process {info['pid']} on {info['host']} (since {info['since']})"
         except (OSError, ValueError, KeyError):
             holder = "another writer"
         return (
-            f"Could not write to {self._holder.parent} within {timeout:g} s: {holder} holds the write lock. "
+            f"Could not write to {self._holder_file.parent} within {timeout:g} s: {holder} holds the write lock. "
             "Wait for it to finish, or open the store with a larger lock_timeout."
         )

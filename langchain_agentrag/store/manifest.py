@@ -36,7 +36,7 @@ class StoreEmbedding:
         self._guard = threading.RLock()
         self._embedder: Embedder | None = None
         self._background: Background | None = None
-        if spec is not None and store.catalog.manifest().get("embedding"):
+        if spec is not None and store.catalog.manifest_value("embedding"):
             self._resolve()
 
     @property
@@ -54,7 +54,7 @@ class StoreEmbedding:
         """Return the cosines of unrelated texts: measured once per store, then read from its manifest."""
         with self._guard:
             if self._background is None:
-                stored = self._store.catalog.manifest().get("background")
+                stored = self._store.catalog.manifest_value("background")
                 self._background = (
                     Background(*stored) if isinstance(stored, list) else self._measure_background()
                 )
@@ -75,7 +75,7 @@ class StoreEmbedding:
         return background
 
     def _resolve(self) -> Embedder:
-        manifest = self._store.catalog.manifest().get("embedding")
+        manifest = self._store.catalog.manifest_value("embedding")
         spec = self._spec
         if spec is None and manifest is not None:
             spec = manifest["spec"]
@@ -91,7 +91,7 @@ class StoreEmbedding:
                 embedding={"name": model.name, "fingerprint": model.fingerprint, "spec": name}
             )
         elif manifest["fingerprint"] != model.fingerprint:
-            with self._store.lock.held():
+            with self._store.lock.acquire():
                 cleared = clear_model(self._store.catalog)
             if cleared:
                 return self._resolve()
@@ -116,8 +116,7 @@ def clear_model(catalog: Catalog) -> bool:
         if connection.execute("SELECT 1 FROM chunks LIMIT 1").fetchone():
             return False
         connection.execute("DELETE FROM embedding_cache")
-        marks = ",".join("?" * len(_MODEL_KEYS))
-        connection.execute(f"DELETE FROM manifest WHERE key IN ({marks})", _MODEL_KEYS)
+        connection.executemany("DELETE FROM manifest WHERE key = ?", [(key,) for key in _MODEL_KEYS])
         return True
 
 
@@ -138,7 +137,7 @@ def resolve_analyzer(store: Store, analyzer: Analyzer | None, *, reanalyze: bool
     fingerprint = store.catalog.manifest_value("analyzer")
     if fingerprint == analyzer.fingerprint and stored_settings == analyzer.settings:
         return analyzer
-    with store.lock.held():
+    with store.lock.acquire():
         if fingerprint not in {None, analyzer.fingerprint}:
             if not reanalyze:
                 raise StoreMismatchError(

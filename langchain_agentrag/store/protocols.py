@@ -1,8 +1,8 @@
-"""The seams of the storage layer: what a keyword leg and a vector leg must do.
+"""Protocols of the storage layer: keyword index and vector index of a partition.
 
-Both legs are derived data: they hold row ids and what is needed to rank them, and can be rebuilt from the catalog at
-any time. Rows are integers that are never reused, so adding a row twice or deleting one that is absent is harmless
-and must not raise. Neither leg decides visibility; the catalog and the scope do.
+Both indexes are derived data: they hold row ids and what is needed to rank them, and can be rebuilt from the catalog
+at any time. Row ids are integers that are never reused, so adding a row twice or deleting an absent one is harmless and
+must not raise. Indexes do not decide visibility; the catalog and the scope do.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ TermWeights = Mapping[str, Mapping[str, float]]
 
 @runtime_checkable
 class KeywordIndex(Protocol):
-    """Postings of one partition."""
+    """Inverted index of one partition."""
 
     def add(self, rows: Sequence[int], terms: Sequence[Terms]) -> None:
-        """Make the rows findable by their terms; durable on return."""
+        """Index rows by their terms; durable on return."""
 
     def delete(self, rows: Sequence[int]) -> None:
-        """Make the rows unfindable; durable on return. Absent rows are ignored."""
+        """Delete rows; durable on return. Absent rows are ignored."""
 
     def doc_freqs(self, query: TermWeights) -> dict[str, dict[str, int]]:
-        """Number of live rows that hold each term, deleted rows not counted: field → term → count."""
+        """Return the number of live rows that hold each term, without deleted rows: field → term → count."""
 
     def candidates(
         self, query: TermWeights, limit: int, allowed: Rows | None = None
     ) -> list[tuple[int, float]]:
-        """Rows that hold at least one of the terms, best first, at most `limit`.
+        """Return up to `limit` rows that hold at least one of the terms, best first.
 
         Args:
-            query: Weights that already hold the inverse document frequency.
-            limit: Largest number of rows, > 0.
-            allowed: Only these rows, or all.
+            query: Weights that already include the inverse document frequency.
+            limit: Maximum number of rows, > 0.
+            allowed: Only these rows; None for all.
 
         Returns:
-            (row, score > 0) pairs. The score orders candidates; it is not the score users see.
+            (row, score > 0) pairs. The score orders candidates; it is not the score of a hit.
         """
 
     def rows(self) -> Rows:
-        """Every row the leg holds, ascending."""
+        """Return all indexed rows, ascending."""
 
     def count(self) -> int:
-        """Number of rows the leg holds."""
+        """Return the number of indexed rows."""
 
 
 @runtime_checkable
 class VectorIndex(Protocol):
-    """Vectors of one partition, searched approximately."""
+    """Approximate nearest-neighbour index of one partition."""
 
     def add(self, rows: Sequence[int], vectors: Vectors) -> None:
-        """Make the rows findable by their vectors, shape (len(rows), dimension); durable on return."""
+        """Index rows by their vectors, shape (len(rows), dimension); durable on return."""
 
     def delete(self, rows: Sequence[int]) -> None:
-        """Make the rows unfindable. Absent rows are ignored."""
+        """Delete rows. Absent rows are ignored."""
 
     def nearest(self, vector: Vectors, limit: int) -> list[tuple[int, float]]:
-        """Up to `limit` rows with the largest cosine to the vector, best first, as (row, cosine) pairs."""
+        """Return up to `limit` rows with the largest cosine to the vector, best first, as (row, cosine) pairs."""
 
     def rows(self) -> Rows:
-        """Every row the leg holds, ascending."""
+        """Return all indexed rows, ascending."""
 
     def count(self) -> int:
-        """Number of rows the leg holds."""
+        """Return the number of indexed rows."""

@@ -1,4 +1,4 @@
-"""What readers ask the catalog: rows to score, rows to show, passages by address, what is known already."""
+"""Read queries on the catalog: rows to score and to show, documents, passages by address, visibility of a partition."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.filters import EXPIRES, And, Condition, Filter, Not
-from langchain_agentrag.store.catalog import Catalog, PartitionRow, batched
+from langchain_agentrag.errors import InvalidQueryError
+from langchain_agentrag.filters import EXPIRES, And, Condition, Filter, Not, match
+from langchain_agentrag.scope import Scope
+from langchain_agentrag.store.catalog import Catalog, PartitionRow, select_in
 from langchain_agentrag.store.commit import unpack_terms
-from langchain_agentrag.store.partition_cache import unpack_vectors
+from langchain_agentrag.store.partition_cache import filter_view, unpack_vectors
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.schema import QUARANTINED
 from langchain_agentrag.text import FIELDS
 from langchain_agentrag.text.chunking import speaker_of
 from langchain_agentrag.times import EPOCH, document_time, to_microseconds
+from langchain_agentrag.types import Passage, SourceDocument
 
 
 class ScoringRow(NamedTuple):
-    """What scoring needs of a live row. `document` is also the document order that breaks ties."""
+    """Live row as needed for scoring. `document` is also the document order, which breaks ties."""
 
     row: int
     document: int
@@ -34,7 +37,7 @@ class ScoringRow(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """What a hit shows of a live row."""
+    """Live row as needed for a hit."""
 
     row: int
     owner: str | None
@@ -50,7 +53,7 @@ class StoredRow(NamedTuple):
 
 
 class StoredDocument(NamedTuple):
-    """What is known of a live document."""
+    """Live document without its text; `key` is its id in the catalog."""
 
     key: int
     owner: str | None
@@ -61,48 +64,38 @@ class StoredDocument(NamedTuple):
 
 
 def scoring_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[ScoringRow]:
-    """The live ones among the rows, in no particular order."""
-    found: list[ScoringRow] = []
-    for part in batched(rows):
-        marks = ",".join("?" * len(part))
-        found += map(
-            ScoringRow._make,
-            connection.execute(
-                "SELECT row, document, ordinal, terms, lengths, vector FROM chunks JOIN vectors USING (row) "
-                f"WHERE row IN ({marks})",
-                tuple(part),
-            ),
-        )
-    return found
+    """Return the live ones of the rows with what scoring needs, in no particular order."""
+    query = (
+        "SELECT row, document, ordinal, terms, lengths, vector FROM chunks JOIN vectors USING (row) "
+        "WHERE row IN (...)"
+    )
+    return list(map(ScoringRow._make, select_in(connection, query, rows)))
 
 
 def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, StoredRow]:
-    """The live ones among the rows."""
-    found: dict[int, StoredRow] = {}
-    for part in batched(rows):
-        marks = ",".join("?" * len(part))
-        for values in connection.execute(
-            "SELECT c.row, p.owner, d.doc_id, c.ordinal, c.start, c.stop, c.text, c.context, c.locator, d.metadata, "
-            "d.text IS NULL "
-            "FROM chunks c JOIN documents d ON d.id = c.document JOIN partitions p ON p.id = c.partition "
-            f"WHERE c.row IN ({marks})",
-            tuple(part),
-        ):
-            row = StoredRow._make((*values[:-1], bool(values[-1])))
-            found[row.row] = row
-    return found
+    """Return the live ones of the rows with what a hit shows, by row."""
+    query = (
+        "SELECT c.row, p.owner, d.doc_id, c.ordinal, c.start, c.stop, c.text, c.context, c.locator, d.metadata, "
+        "d.text IS NULL "
+        "FROM chunks c JOIN documents d ON d.id = c.document JOIN partitions p ON p.id = c.partition "
+        "WHERE c.row IN (...)"
+    )
+    return {
+        values[0]: StoredRow._make((*values[:-1], bool(values[-1])))
+        for values in select_in(connection, query, rows)
+    }
 
 
-_NEEDLES = 20  # texts that are looked for before metadata is decoded
+_MAX_TEXTS = 20  # texts searched for by SQLite before metadata is decoded
 
 NOT_EXPIRED = "NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?)"
-"""Condition on a document `d` that takes the present in microseconds."""
+"""SQL condition on a document `d`; its parameter is the present in microseconds."""
 
 
 def find_document(
     connection: sqlite3.Connection, owner: str | None, doc_id: str, now: datetime
 ) -> StoredDocument | None:
-    """A document by its owner and id, unless it has expired; no document has an id that cannot be stored."""
+    """Return a document by owner and id, unless it has expired; None also for an id that SQLite cannot store."""
     if not isinstance(doc_id, str) or not is_storable(doc_id):
         return None
     values = connection.execute(
@@ -116,50 +109,45 @@ def find_document(
 def find_documents(
     connection: sqlite3.Connection, owner: str | None, doc_ids: Sequence[str], now: datetime
 ) -> dict[str, StoredDocument]:
-    """Those of an owner's documents that are there and have not expired, by id."""
-    found: dict[str, StoredDocument] = {}
+    """Return the documents of an owner with these ids that have not expired, by id."""
     partition = connection.execute("SELECT id FROM partitions WHERE owner IS ?", (owner,)).fetchone()
     if partition is None:
-        return found
-    for start in range(0, len(doc_ids), 500):
-        part = doc_ids[start : start + 500]
-        marks = ",".join("?" * len(part))
-        for key, doc_id, *rest in connection.execute(
-            "SELECT id, doc_id, signature, source, item FROM documents d "
-            f"WHERE partition = ? AND doc_id IN ({marks}) AND {NOT_EXPIRED}",
-            (*partition, *part, to_microseconds(now)),
-        ):
-            found[doc_id] = StoredDocument(key, owner, doc_id, *rest)
-    return found
+        return {}
+    query = (
+        "SELECT id, doc_id, signature, source, item FROM documents d "
+        f"WHERE partition = ? AND doc_id IN (...) AND {NOT_EXPIRED}"
+    )
+    rows = select_in(connection, query, doc_ids, before=partition, after=(to_microseconds(now),))
+    return {doc_id: StoredDocument(key, owner, doc_id, *rest) for key, doc_id, *rest in rows}
 
 
 def documents_of(
     connection: sqlite3.Connection, owner: str | None, now: datetime, texts: frozenset[str] | None = None
 ) -> Iterator[tuple[StoredDocument, dict[str, Any]]]:
-    """Every document of an owner that has not expired, with its metadata, in document order.
+    """Yield every document of an owner that has not expired, with its metadata, in document order.
 
     Args:
         connection: A connection to the catalog.
         owner: Agent, or None for shared.
         now: The present.
-        texts: Documents without any of them, in their metadata or as their id, may be left out: looking for a few
-            texts is ten times quicker than decoding.
+        texts: Documents that hold none of these texts, neither in their metadata nor as their id, may be omitted:
+            searching for a few texts is ten times quicker than decoding metadata.
     """
-    likely, needles = "TRUE", list[str]()
-    if texts is not None and len(texts) <= _NEEDLES and all(map(is_storable, texts)):
-        written = [json.dumps(text, ensure_ascii=False) for text in texts]  # as in the text of the metadata
-        hold = [*["instr(d.metadata, ?)"] * len(texts), f"d.doc_id IN ({','.join('?' * len(texts))})"]
-        likely, needles = f"({' OR '.join(hold)})", [*written, *texts]
+    prefilter, parameters = "TRUE", list[str]()
+    if texts is not None and len(texts) <= _MAX_TEXTS and all(map(is_storable, texts)):
+        encoded = [json.dumps(text, ensure_ascii=False) for text in texts]  # as in the stored metadata
+        holds = [*["instr(d.metadata, ?)"] * len(texts), f"d.doc_id IN ({','.join('?' * len(texts))})"]
+        prefilter, parameters = f"({' OR '.join(holds)})", [*encoded, *texts]
     for *values, metadata in connection.execute(
         "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item, d.metadata FROM documents d "
-        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND {NOT_EXPIRED} AND {likely} ORDER BY d.id",
-        (owner, to_microseconds(now), *needles),
+        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND {NOT_EXPIRED} AND {prefilter} ORDER BY d.id",
+        (owner, to_microseconds(now), *parameters),
     ):
         yield StoredDocument._make(values), codec.decode(metadata)
 
 
 def item_documents(connection: sqlite3.Connection, source: str, item: str) -> list[StoredDocument]:
-    """Documents that came from one item of a connector."""
+    """Return the documents that came from one item of a connector."""
     return [
         StoredDocument._make(values)
         for values in connection.execute(
@@ -171,27 +159,23 @@ def item_documents(connection: sqlite3.Connection, source: str, item: str) -> li
 
 
 def item_versions(connection: sqlite3.Connection, source: str, items: Sequence[str]) -> dict[str, str | None]:
-    """Item → version, of those of at most 500 items that a connector delivered and still has."""
-    marks = ",".join("?" * len(items))
-    query = f"SELECT item, version FROM items WHERE source = ? AND item IN ({marks})"
-    return dict(connection.execute(query, (source, *items)))
+    """Return item → version of those of the items that a connector has delivered and still has."""
+    query = "SELECT item, version FROM items WHERE source = ? AND item IN (...)"
+    return dict(select_in(connection, query, items, before=(source,)))
 
 
 def item_counts(
     connection: sqlite3.Connection, source: str, items: Sequence[str], now: datetime
 ) -> dict[str, int]:
-    """Item → number of documents that have not expired, of those of at most 500 items that have any document."""
-    marks = ",".join("?" * len(items))
-    return dict(
-        connection.execute(
-            f"SELECT item, sum({NOT_EXPIRED}) FROM documents d WHERE source = ? AND item IN ({marks}) GROUP BY item",
-            (to_microseconds(now), source, *items),
-        )
+    """Return item → number of documents that have not expired, of those of the items that have any document."""
+    query = (
+        f"SELECT item, sum({NOT_EXPIRED}) FROM documents d WHERE source = ? AND item IN (...) GROUP BY item"
     )
+    return dict(select_in(connection, query, items, before=(to_microseconds(now), source)))
 
 
 def stored_items(connection: sqlite3.Connection, source: str) -> Iterator[list[str]]:
-    """Names of everything a connector delivered and still has, in order, a part at a time.
+    """Yield the names of all items a connector has delivered and still has, in order, up to 500 at a time.
 
     Each part is a query of its own: the store may be written in between.
     """
@@ -205,72 +189,61 @@ def stored_items(connection: sqlite3.Connection, source: str) -> Iterator[list[s
         if not rows:
             return
         yield [item for (item,) in rows]
-        after = rows[-1][0] + "\0"  # the next text there can be
+        after = rows[-1][0] + "\0"  # the smallest text greater than the last
 
 
 def document_times(connection: sqlite3.Connection, documents: Sequence[int]) -> dict[int, datetime]:
-    """The times of those of the documents that have one."""
-    found: dict[int, datetime] = {}
-    for part in batched(documents):
-        marks = ",".join("?" * len(part))
-        query = f"SELECT id, metadata FROM documents WHERE id IN ({marks})"
-        for key, metadata in connection.execute(query, tuple(part)):
-            if (when := document_time(codec.decode(metadata))) is not None:
-                found[key] = when
-    return found
+    """Return the times of those of the documents that have one, by document."""
+    query = "SELECT id, metadata FROM documents WHERE id IN (...)"
+    times = {
+        key: document_time(codec.decode(packed)) for key, packed in select_in(connection, query, documents)
+    }
+    return {key: time for key, time in times.items() if time is not None}
 
 
 def document_speakers(connection: sqlite3.Connection, documents: Sequence[int]) -> dict[int, str]:
-    """Who speaks in those of the documents that somebody says, by their metadata."""
-    found: dict[int, str] = {}
-    for part in batched(documents):
-        marks = ",".join("?" * len(part))
-        query = f"SELECT id, metadata FROM documents WHERE id IN ({marks}) AND instr(metadata, '\"speaker\"')"
-        for key, metadata in connection.execute(query, tuple(part)):
-            if name := speaker_of(codec.decode(metadata)):
-                found[key] = name
-    return found
+    """Return the speakers of those of the documents whose metadata names one, by document."""
+    query = "SELECT id, metadata FROM documents WHERE id IN (...) AND instr(metadata, '\"speaker\"')"
+    rows = select_in(connection, query, documents)
+    return {key: speaker for key, packed in rows if (speaker := speaker_of(codec.decode(packed)))}
 
 
 def cached_vectors(
     connection: sqlite3.Connection, owner: str | None, hashes: Sequence[bytes]
 ) -> dict[bytes, Vectors]:
-    """Vectors the owner's partition already has for these texts, from live chunks or the cache."""
-    found: dict[bytes, bytes] = {}
+    """Return vectors of the owner's partition by the hash of their text, from live chunks and the embedding cache."""
     partition = connection.execute("SELECT id FROM partitions WHERE owner IS ?", (owner,)).fetchone()
     if partition is None:
         return {}
-    for start in range(0, len(hashes), 500):
-        part = hashes[start : start + 500]
-        marks = ",".join("?" * len(part))
-        for query in (
-            f"SELECT hash, vector FROM embedding_cache WHERE partition = ? AND hash IN ({marks})",
-            f"SELECT c.hash, v.vector FROM chunks c JOIN vectors v USING (row) "
-            f"WHERE c.partition = ? AND c.hash IN ({marks})",
-        ):
-            found.update(connection.execute(query, (*partition, *part)))
-    return {key: unpack_vectors([packed])[0] for key, packed in found.items()}
+    vectors: dict[bytes, bytes] = {}
+    for query in (
+        "SELECT hash, vector FROM embedding_cache WHERE partition = ? AND hash IN (...)",
+        "SELECT c.hash, v.vector FROM chunks c JOIN vectors v USING (row) "
+        "WHERE c.partition = ? AND c.hash IN (...)",
+    ):
+        vectors.update(select_in(connection, query, hashes, before=partition))
+    return {key: unpack_vectors([packed])[0] for key, packed in vectors.items()}
 
 
 def chunk_spans(connection: sqlite3.Connection, document: int) -> list[tuple[int, int, str]]:
-    """(start, stop, locator) of a document's chunks, in order."""
+    """Return (start, stop, locator) of a document's chunks, in order."""
     return connection.execute(
         "SELECT start, stop, locator FROM chunks WHERE document = ? ORDER BY ordinal", (document,)
     ).fetchall()
 
 
 def document_text(connection: sqlite3.Connection, document: int) -> tuple[str, dict[str, Any]]:
-    """Whole text and metadata of a document."""
-    text, only, metadata = connection.execute(
+    """Return the whole text and the metadata of a document."""
+    text, first_chunk, metadata = connection.execute(
         "SELECT d.text, c.text, d.metadata FROM documents d JOIN chunks c ON c.document = d.id "
         "WHERE d.id = ? AND c.ordinal = 0",
         (document,),
     ).fetchone()
-    return (only if text is None else text), codec.decode(metadata)
+    return (first_chunk if text is None else text), codec.decode(metadata)
 
 
 def is_storable(text: str) -> bool:
-    """Whether SQLite can hold a text: a lone surrogate has no UTF-8 form."""
+    """Whether SQLite can store a text: a lone surrogate has no UTF-8 form."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -279,21 +252,104 @@ def is_storable(text: str) -> bool:
 
 
 def parse_locator(packed: str) -> Mapping[str, Any]:
-    """A chunk's place."""
+    """Return a chunk's locator from its stored form."""
     return {} if packed == "{}" else codec.decode(packed)
 
 
-_REMEMBERED = 64  # partitions whose expired rows are kept in memory
+def read_passage(
+    catalog: Catalog, now: datetime, scope: Scope, doc_id: str, chunk_id: int, before: int, after: int
+) -> Passage:
+    """Return the passage at an address within a scope: a chunk with its neighbours, as written in the document.
+
+    Raises:
+        InvalidQueryError: There is no such document or chunk in the scope. The message is the same for a document that
+            does not exist and for one of another agent.
+    """
+    if not isinstance(doc_id, str):
+        raise InvalidQueryError(
+            f"Cannot read document {doc_id!r}: doc_id must be a string, as a search hit has it."
+        )
+    for name, value in (("chunk_id", chunk_id), ("before", before), ("after", after)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidQueryError(f"Cannot read with {name}={value!r}: it must be a whole number >= 0.")
+    with catalog.snapshot() as connection:
+        for owner in reversed(scope.owners):  # the agent's own document before a shared one
+            document = find_document(connection, owner, doc_id, now)
+            if document is not None and scope.admits(document.owner):
+                break
+        else:
+            raise InvalidQueryError(
+                f"There is no document {doc_id!r} to read here: take doc_id and chunk_id from a search hit."
+            )
+        spans = chunk_spans(connection, document.key)
+        if chunk_id >= len(spans):
+            raise InvalidQueryError(
+                f"Document {doc_id!r} has no chunk {chunk_id}: its chunks are 0 to {len(spans) - 1}."
+            )
+        text, metadata = document_text(connection, document.key)
+    first, last = max(0, chunk_id - before), min(len(spans) - 1, chunk_id + after)
+    start, end = spans[first][0], spans[last][1]
+    return Passage(
+        doc_id=doc_id,
+        chunk_id=chunk_id,
+        text=text[start:end],
+        start=start,
+        end=end,
+        first_chunk=first,
+        last_chunk=last,
+        total_chunks=len(spans),
+        metadata=metadata,
+        locator=parse_locator(spans[chunk_id][2]),
+        agent_id=document.owner,
+    )
+
+
+def read_documents(
+    catalog: Catalog,
+    now: datetime,
+    scope: Scope,
+    doc_ids: Iterable[str] | None,
+    condition: Filter | None = None,
+) -> list[SourceDocument]:
+    """Return documents within a scope by id, in the order of the ids, by filter, or by both; omits absent ones."""
+    names = None if doc_ids is None else dict.fromkeys(doc_ids)
+    documents: dict[str, SourceDocument] = {}
+    with catalog.snapshot() as connection:
+        for owner in reversed(scope.owners):  # the agent's own document before a shared one
+            for stored in _owner_documents(connection, owner, names, now):
+                if stored.doc_id not in documents and scope.admits(stored.owner):
+                    text, metadata = document_text(connection, stored.key)
+                    documents[stored.doc_id] = SourceDocument(stored.doc_id, text, metadata, stored.owner)
+    ordered = (
+        documents.values() if names is None else (documents[name] for name in names if name in documents)
+    )
+    return [
+        document
+        for document in ordered
+        if match(condition, filter_view(document.agent_id, document.doc_id, document.metadata, "{}"))
+    ]
+
+
+def _owner_documents(
+    connection: sqlite3.Connection, owner: str | None, names: Iterable[str] | None, now: datetime
+) -> Iterator[StoredDocument]:
+    if names is None:
+        return (document for document, _ in documents_of(connection, owner, now))
+    documents = (find_document(connection, owner, name, now) for name in names)
+    return (document for document in documents if document is not None)
+
+
+_MAX_CACHED = 64  # partitions whose hidden rows are cached
 
 
 @dataclass(frozen=True, slots=True)
 class VisiblePartition:
-    """A partition without what has expired, and without what is quarantined where that is not asked for.
+    """Partition without its hidden documents: expired ones, and quarantined ones unless they are included.
 
     Attributes:
-        partition: The partition, with the counts of what is left.
-        condition: Filter that keeps what is left; None when everything is.
-        gone: Field → term → rows that are left out but are still in the keyword leg.
+        partition: The partition, with the counts of the visible documents.
+        condition: Filter that matches the visible documents; None when all are.
+        excluded_doc_freqs: Field → term → number of hidden rows that hold it, which the keyword index still counts.
     """
 
     partition: PartitionRow
@@ -302,83 +358,79 @@ class VisiblePartition:
 
 
 class PartitionVisibility:
-    """What has expired in a store's catalog.
+    """Visibility of documents: which have expired, and which are quarantined.
 
     Args:
-        catalog: The catalog.
+        catalog: The store's catalog.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: dict[tuple[int, bool], tuple[tuple[int, int | None], VisiblePartition]] = {}
+        self._cache: dict[tuple[int, bool], tuple[tuple[int, int | None], VisiblePartition]] = {}
 
     def visible(
         self, partition: PartitionRow, now: datetime, *, quarantined: bool = True
     ) -> VisiblePartition:
-        """The partition as it is at a moment; never older than `partition` says.
+        """Return the visible part of a partition at a time; never older than `partition`.
 
         Args:
             partition: The partition.
             now: The present.
-            quarantined: Whether what is quarantined belongs to it.
+            quarantined: Whether quarantined documents are included.
         """
         query = "SELECT max(at) FROM expiry WHERE partition = ? AND at <= ?"
         values = (partition.id, to_microseconds(now))
         with self._catalog.snapshot() as connection:
             latest = connection.execute(query, values).fetchone()[0]
-            hidden = not quarantined and _holds_quarantined(connection, partition.id)
-            if latest is None and not hidden:
+            exclude_quarantined = not quarantined and _has_quarantined(connection, partition.id)
+            if latest is None and not exclude_quarantined:
                 return VisiblePartition(partition)
             current = self._catalog.partition(partition.owner)
             if current is None or current.id != partition.id:
-                return VisiblePartition(
-                    partition
-                )  # it was forgotten meanwhile, and the search repeats itself
-            stamp = (current.generation, latest)
-            known = self._known.get((current.id, hidden))
-            if known is None or known[0] != stamp:
-                while len(self._known) >= _REMEMBERED:
-                    self._known.pop(next(iter(self._known)), None)
-                known = (stamp, _living(connection, current, latest, hidden=hidden))
-                self._known[current.id, hidden] = known
-            return known[1]
+                return VisiblePartition(partition)  # deleted meanwhile: the search will repeat itself
+            key, version = (current.id, exclude_quarantined), (current.generation, latest)
+            cached = self._cache.get(key)
+            if cached is None or cached[0] != version:
+                while len(self._cache) >= _MAX_CACHED:
+                    self._cache.pop(next(iter(self._cache)), None)
+                visible = _exclude_hidden(
+                    connection, current, latest, exclude_quarantined=exclude_quarantined
+                )
+                cached = self._cache[key] = version, visible
+            return cached[1]
 
     def expired(self, now: datetime, at_least: int = 1) -> list[tuple[str | None, str]]:
-        """(owner, doc_id) of everything that has expired and is still on disk, the first to expire first.
+        """Return (owner, doc_id) of expired documents that are still on disk, in order of expiry.
 
         Args:
             now: The present.
-            at_least: Nothing is listed when it is less.
+            at_least: Return nothing when there are fewer.
         """
-        query = "SELECT count(*) FROM expiry WHERE at <= ?"
-        if self._catalog.connection().execute(query, (to_microseconds(now),)).fetchone()[0] < at_least:
+        moment = (to_microseconds(now),)
+        if self._catalog.fetch_value("SELECT count(*) FROM expiry WHERE at <= ?", moment) < at_least:
             return []
-        return (
-            self._catalog.connection()
-            .execute(
-                "SELECT p.owner, d.doc_id FROM expiry e JOIN documents d ON d.id = e.document "
-                "JOIN partitions p ON p.id = d.partition WHERE e.at <= ? ORDER BY e.at, d.id",
-                (to_microseconds(now),),
-            )
-            .fetchall()
+        query = (
+            "SELECT p.owner, d.doc_id FROM expiry e JOIN documents d ON d.id = e.document "
+            "JOIN partitions p ON p.id = d.partition WHERE e.at <= ? ORDER BY e.at, d.id"
         )
+        return self._catalog.connection().execute(query, moment).fetchall()
 
 
-def _holds_quarantined(connection: sqlite3.Connection, partition: int) -> bool:
+def _has_quarantined(connection: sqlite3.Connection, partition: int) -> bool:
     query = "SELECT 1 FROM quarantine WHERE partition = ? LIMIT 1"
     return connection.execute(query, (partition,)).fetchone() is not None
 
 
-def _living(
-    connection: sqlite3.Connection, partition: PartitionRow, latest: int | None, *, hidden: bool
+def _exclude_hidden(
+    connection: sqlite3.Connection, partition: PartitionRow, latest: int | None, *, exclude_quarantined: bool
 ) -> VisiblePartition:
-    """The partition without what expires up to `latest`, the last moment at which anything in it did.
+    """Return a partition without its hidden documents.
 
     Args:
         connection: A connection to the catalog.
         partition: The partition.
-        latest: That moment, in microseconds; None when nothing has expired.
-        hidden: Whether what is quarantined is left out too.
+        latest: The last expiry that has passed, in microseconds; None when nothing has expired.
+        exclude_quarantined: Whether quarantined documents are hidden too.
     """
     excluded_doc_freqs: dict[str, Counter[str]] = {name: Counter() for name in FIELDS}
     tokens, rows, documents = Counter[str](), 0, set()
@@ -386,7 +438,7 @@ def _living(
         "SELECT c.document, c.terms, c.lengths FROM chunks c WHERE c.document IN ("
         "SELECT document FROM expiry WHERE partition = ? AND at <= ? "
         "UNION SELECT document FROM quarantine WHERE partition = ? AND ?)",
-        (partition.id, latest, partition.id, hidden),
+        (partition.id, latest, partition.id, exclude_quarantined),
     ):
         unpacked = unpack_terms(terms, lengths)
         documents.add(document)
@@ -394,40 +446,41 @@ def _living(
         tokens.update(unpacked.lengths)
         for name in FIELDS:
             excluded_doc_freqs[name].update(set(getattr(unpacked, name)))
-    left = replace(
+    visible = replace(
         partition,
         documents=partition.documents - len(documents),
         chunks=partition.chunks - rows,
         tokens=tuple(total - tokens[name] for name, total in zip(FIELDS, partition.tokens, strict=True)),
     )
-    kept: list[Filter] = []
+    conditions: list[Filter] = []
     if latest is not None:
-        kept.append(Not(Condition(EXPIRES, "$lte", EPOCH + timedelta(microseconds=latest))))
-    if hidden:
-        kept.append(Not(Condition(QUARANTINED, "$eq", True)))  # noqa: FBT003  a value of the filter language
-    return VisiblePartition(left, kept[0] if len(kept) == 1 else And(tuple(kept)), excluded_doc_freqs)
+        conditions.append(Not(Condition(EXPIRES, "$lte", EPOCH + timedelta(microseconds=latest))))
+    if exclude_quarantined:
+        conditions.append(Not(Condition(QUARANTINED, "$eq", True)))  # noqa: FBT003  (a value of the filter language)
+    condition = conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+    return VisiblePartition(visible, condition, excluded_doc_freqs)
 
 
-_SELECT = (
+_SELECT_OWNED = (
     f"SELECT id, doc_id, metadata FROM documents d WHERE {NOT_EXPIRED} "
     "AND partition = (SELECT id FROM partitions WHERE owner IS ?)"
 )
 
 
 class OwnedDocument(NamedTuple):
-    """A document as it stands on the shelf; its metadata is decoded only when somebody looks."""
+    """Document of one owner; its metadata is decoded on access."""
 
     doc_id: str
     packed: str
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The document's metadata."""
+        """The decoded metadata."""
         return codec.decode(self.packed)
 
 
 class OwnedDocuments:
-    """The documents of one owner that have not expired; neither shared ones nor anybody else's are reachable.
+    """Documents of one owner that have not expired; shared ones and those of other agents are out of reach.
 
     Args:
         catalog: The store's catalog.
@@ -438,29 +491,31 @@ class OwnedDocuments:
     def __init__(self, catalog: Catalog, owner: str | None, now: datetime) -> None:
         self._catalog, self._owner, self.now = catalog, owner, now
 
-    def with_prefix(self, *beginnings: str) -> list[OwnedDocument]:
-        """Documents whose id starts with one of the beginnings, in document order.
+    def with_prefix(self, *prefixes: str) -> list[OwnedDocument]:
+        """Return the documents whose id starts with one of the prefixes, in document order.
 
         Args:
-            beginnings: None of them a beginning of another; each ends in an ASCII character.
+            prefixes: None of them a prefix of another; each ends in an ASCII character.
         """
-        found: list[tuple[int, str, str]] = []
+        rows: list[tuple[int, str, str]] = []
         with self._catalog.snapshot() as connection:
-            for beginning in beginnings:
-                found += connection.execute(
-                    f"{_SELECT} AND doc_id >= ? AND doc_id < ?",
-                    (*self._place, beginning, beginning[:-1] + chr(ord(beginning[-1]) + 1)),
+            for prefix in prefixes:
+                rows += connection.execute(
+                    f"{_SELECT_OWNED} AND doc_id >= ? AND doc_id < ?",
+                    (*self._parameters, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
                 ).fetchall()
-        return [OwnedDocument(doc_id, packed) for _, doc_id, packed in sorted(found)]
+        return [OwnedDocument(doc_id, packed) for _, doc_id, packed in sorted(rows)]
 
     def find(self, doc_ids: Iterable[str]) -> Iterator[OwnedDocument]:
-        """Those of the documents that are there, in the order of the ids."""
+        """Yield the existing ones of the documents, in the order of the ids."""
         connection = self._catalog.connection()
         for doc_id in doc_ids:
-            found = connection.execute(f"{_SELECT} AND doc_id = ?", (*self._place, doc_id)).fetchone()
-            if found is not None:
-                yield OwnedDocument(*found[1:])
+            row = connection.execute(
+                f"{_SELECT_OWNED} AND doc_id = ?", (*self._parameters, doc_id)
+            ).fetchone()
+            if row is not None:
+                yield OwnedDocument(*row[1:])
 
     @property
-    def _place(self) -> tuple[int, str | None]:
+    def _parameters(self) -> tuple[int, str | None]:
         return to_microseconds(self.now), self._owner

@@ -1,4 +1,4 @@
-"""What was begun and not finished: undone when it was not committed, completed when it was."""
+"""Crash recovery: undo uncommitted work listed in the journal, finish committed work."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ import numpy as np
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store.catalog import Catalog, JournalEntry, PartitionRow
 from langchain_agentrag.store.failpoints import failpoint
-from langchain_agentrag.store.indexes import PartitionIndexes, is_index_name, terms_of
+from langchain_agentrag.store.indexes import PartitionIndexes, is_index_name, live_terms
 from langchain_agentrag.store.protocols import Rows
 
 logger = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Works off the journal; every method wants the write lock held.
+    """Processes the journal. The caller of every method holds the write lock.
 
     Args:
         catalog: The store's catalog.
-        legs: Its legs.
+        indexes: Its indexes.
     """
 
-    def __init__(self, catalog: Catalog, legs: PartitionIndexes) -> None:
-        self._catalog, self._indexes = catalog, legs
+    def __init__(self, catalog: Catalog, indexes: PartitionIndexes) -> None:
+        self._catalog, self._indexes = catalog, indexes
 
     def recover(self, *, thorough: bool = True, purge: bool = True) -> bool:
-        """Finish what the journal lists. What cannot be finished stays listed and is tried again later.
+        """Finish what the journal lists. An entry that cannot be finished stays and is tried again later.
 
         Args:
-            thorough: Check both legs row by row against the catalog as well: after a kill or an error they may have
-                lost more than the journal knows.
+            thorough: Also compare both indexes with the catalog row by row: after a kill or an error they may have lost
+                more than the journal lists.
             purge: Also erase the terms of deleted rows.
 
         Returns:
             Whether the journal is empty now.
         """
-        done, purged = True, []
+        complete, purged = True, []
         for entry in self._catalog.journal():
             if entry.state == "purging" and not purge:
                 continue
             try:
                 self._finish(entry, thorough=thorough)
-            except Exception as error:  # noqa: BLE001  (a leg may fail in any way; the entry is kept)
+            except Exception as error:  # noqa: BLE001  (an index may fail in any way; the entry stays)
                 logger.warning("the journal entry %d is left for later: %s", entry.id, error)
-                done = False
+                complete = False
                 continue
             if entry.state in {"purging", "dropping"}:
                 purged.append(entry.id)
             else:
                 self._catalog.clear_journal([entry.id])
                 failpoint("journal-cleared")
-        if purged and self._catalog.erase_free_space():
+        if purged and self._catalog.truncate_wal():
             self._catalog.clear_journal(purged)
             failpoint("erased")
-        return done and not self._catalog.journal()
+        return complete and not self._catalog.journal()
 
-    def sweep(self) -> None:
+    def drop_orphans(self) -> None:
         """Delete indexes that belong to no partition."""
         folders, collections = self.orphans()
         for name in folders:
@@ -67,118 +67,113 @@ class Recovery:
             self._indexes.drop(collection=name)
 
     def orphans(self) -> tuple[set[str], set[str]]:
-        """Names of keyword folders and of collections that belong to no partition."""
+        """Return the names of keyword folders and of collections that belong to no partition."""
         partitions = self._catalog.partitions()
-        home = self._indexes.keyword_folder("")
-        folders = {entry.name for entry in home.iterdir()} if home.is_dir() else set()
+        parent = self._indexes.keyword_folder("")
+        folders = {entry.name for entry in parent.iterdir()} if parent.is_dir() else set()
         try:
-            collections = self._indexes.chroma.names() if self._indexes.chroma.exists() else set()
+            collections = self._indexes.chroma.collection_names() if self._indexes.chroma.exists() else set()
         except StoreError:
-            collections = set()  # reported, or mended, with the partitions it holds
+            collections = set()  # reported, or rebuilt, with the partitions it holds
         return (
             folders - {partition.name for partition in partitions},
             collections - {partition.collection for partition in partitions},
         )
 
+    def live_rows(self, partition: PartitionRow) -> Rows:
+        """Return the live rows of a partition, ascending."""
+        rows = self._catalog.connection().execute(
+            "SELECT row FROM chunks WHERE partition = ? ORDER BY row", (partition.id,)
+        )
+        return np.array([row for (row,) in rows], dtype=np.int64)
+
+    def indexed_rows(self, partition: PartitionRow) -> Rows:
+        """Return the live rows that the partition's collection has to hold, ascending."""
+        live = self.live_rows(partition)
+        return live[live <= partition.indexed]
+
     def _finish(self, entry: JournalEntry, *, thorough: bool) -> None:
-        partition = self._partition(entry.partition)
+        partition = next((part for part in self._catalog.partitions() if part.id == entry.partition), None)
         match entry.state, entry.payload:
-            case "dropping", dict(names) if _are_names(names):
+            case "dropping", dict(names) if _are_index_names(names):
                 self._indexes.drop(names.get("keyword"), names.get("collection"))
                 failpoint("forget-dropped")
             case "purging" | "writing" | "handing" as state, _:
-                if partition is not None:
-                    self._tidy(state, partition, entry.rows, thorough=thorough)
+                if partition is None:
+                    return
+                if state == "purging":
+                    self._purge_terms(partition)
+                elif state == "writing":
+                    self._remove_rows(partition, self._allocated(entry.rows), thorough=thorough)
+                else:
+                    self._remove_unconfirmed(partition, entry.rows, thorough=thorough)
             case "cleaning", [*rows] if all(isinstance(row, int) for row in rows):
                 if partition is not None:
-                    self._remove(partition, rows, thorough=thorough)
+                    self._remove_rows(partition, rows, thorough=thorough)
             case _:
                 logger.warning("the journal entry %d cannot be read: checking everything", entry.id)
                 for each in self._catalog.partitions():
-                    self._remove(each, [], thorough=True)
-                self.sweep()
+                    self._remove_rows(each, [], thorough=True)
+                self.drop_orphans()
 
-    def _tidy(self, state: str, partition: PartitionRow, rows: range, *, thorough: bool) -> None:
-        match state:
-            case "purging":
-                self._purge(partition)
-            case "writing":
-                self._remove(partition, rows, thorough=thorough)
-            case "handing":
-                self._take_back(partition, rows, thorough=thorough)
-
-    def _partition(self, key: int) -> PartitionRow | None:
-        return next((found for found in self._catalog.partitions() if found.id == key), None)
-
-    def _remove(self, partition: PartitionRow, rows: Iterable[int], *, thorough: bool) -> None:
-        """Take rows out of both legs; a leg that cannot do it, or has lost rows, is rebuilt from the catalog."""
-        live = self.live(partition)
-        if isinstance(rows, range):
-            rows = self._plausible(rows)
+    def _remove_rows(self, partition: PartitionRow, rows: Iterable[int], *, thorough: bool) -> None:
+        """Delete dead rows from both indexes; an index that fails, or has lost rows, is rebuilt from the catalog."""
+        live = self.live_rows(partition)
         dead = np.setdiff1d(np.fromiter(rows, dtype=np.int64), live).tolist()
 
-        def clean_keywords() -> bool:
-            leg = self._indexes.keyword_index(partition)
-            leg.delete(dead)
-            return not thorough or np.array_equal(leg.rows(), live)
+        def clean_keyword_index() -> bool:
+            keyword_index = self._indexes.keyword_index(partition)
+            keyword_index.delete(dead)
+            return not thorough or np.array_equal(keyword_index.rows(), live)
 
-        self._healed(clean_keywords, lambda: self._indexes.rebuild_keyword_index(partition))
+        self._run_or_rebuild(clean_keyword_index, lambda: self._indexes.rebuild_keyword_index(partition))
         if partition.in_chroma:
-            self._clean_vectors(partition, dead, thorough=thorough)
+            self._clean_vector_index(partition, dead, thorough=thorough)
         failpoint("dead-rows-removed")
 
-    def _take_back(self, partition: PartitionRow, rows: range, *, thorough: bool) -> None:
-        """Take rows out of the collection that were not handed over in full; they wait again."""
+    def _remove_unconfirmed(self, partition: PartitionRow, rows: range, *, thorough: bool) -> None:
+        """Delete rows of an unfinished slice from the collection; they are unindexed again."""
         if partition.in_chroma:
-            rows = self._plausible(range(max(rows.start, partition.indexed + 1), rows.stop))
-            self._clean_vectors(partition, list(rows), thorough=thorough)
+            unconfirmed = self._allocated(range(max(rows.start, partition.indexed + 1), rows.stop))
+            self._clean_vector_index(partition, list(unconfirmed), thorough=thorough)
 
-    def _clean_vectors(self, partition: PartitionRow, gone: list[int], *, thorough: bool) -> None:
+    def _clean_vector_index(self, partition: PartitionRow, dead: list[int], *, thorough: bool) -> None:
         def clean() -> bool:
-            leg, held = self._indexes.open_vector_index(partition), self.held(partition)
-            leg.delete(gone)
-            return not thorough or (np.array_equal(leg.rows(), held) and not leg.unreachable(held))
+            vector_index = self._indexes.open_vector_index(partition)
+            expected = self.indexed_rows(partition)
+            vector_index.delete(dead)
+            return not thorough or (
+                np.array_equal(vector_index.rows(), expected) and not vector_index.unreachable(expected)
+            )
 
-        self._healed(clean, lambda: self._indexes.rebuild_vector_index(partition))
+        self._run_or_rebuild(clean, lambda: self._indexes.rebuild_vector_index(partition))
 
-    def _plausible(self, rows: range) -> range:
-        """A damaged entry may claim any number of rows."""
+    def _allocated(self, rows: range) -> range:
+        """Cut a range at the last row id ever reserved: a damaged entry may list any number of rows."""
         return range(rows.start, min(rows.stop, self._catalog.counter("row")))
 
-    def _purge(self, partition: PartitionRow) -> None:
+    def _purge_terms(self, partition: PartitionRow) -> None:
         def purge() -> bool:
-            self._indexes.keyword_index(partition).purge(lambda rows: terms_of(self._catalog, rows))
+            self._indexes.keyword_index(partition).purge(lambda rows: live_terms(self._catalog, rows))
             return True
 
-        self._healed(purge, lambda: self._indexes.rebuild_keyword_index(partition))
+        self._run_or_rebuild(purge, lambda: self._indexes.rebuild_keyword_index(partition))
         self._indexes.chroma.zero_unused()
         failpoint("purged")
 
-    def live(self, partition: PartitionRow) -> Rows:
-        """Live rows of a partition, ascending."""
-        found = self._catalog.connection().execute(
-            "SELECT row FROM chunks WHERE partition = ? ORDER BY row", (partition.id,)
-        )
-        return np.array([row for (row,) in found], dtype=np.int64)
-
-    def held(self, partition: PartitionRow) -> Rows:
-        """Live rows that were handed over to the partition's collection, ascending."""
-        live = self.live(partition)
-        return live[live <= partition.indexed]
-
     @staticmethod
-    def _healed(attempt: Callable[[], bool], rebuild: Callable[[], object]) -> None:
+    def _run_or_rebuild(attempt: Callable[[], bool], rebuild: Callable[[], object]) -> None:
         try:
             if attempt():
                 return
             reason = "it differs from the catalog"
-        except Exception as error:  # noqa: BLE001  (however a leg fails, the remedy is the same)
+        except Exception as error:  # noqa: BLE001  (however an index fails, rebuilding it is the remedy)
             reason = str(error)
         logger.warning("rebuilding an index from the catalog: %s", reason)
         rebuild()
 
 
-def _are_names(payload: dict[str, object]) -> bool:
+def _are_index_names(payload: dict[str, object]) -> bool:
     """Whether a payload names indexes, and nothing else: what it names is deleted."""
     return payload.keys() <= {"keyword", "collection"} and all(
         value is None or (isinstance(value, str) and is_index_name(value)) for value in payload.values()

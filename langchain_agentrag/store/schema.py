@@ -1,26 +1,28 @@
-"""Tables of the catalog."""
+"""SQL schema of the catalog and its migrations."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.times import EXPIRY_KEY, parse_time, to_microseconds
 
 FORMAT = 1
-"""Version of the schema below; a newer one is refused, an older one is migrated on open."""
+"""Version of the schema; a store of another version is refused. Tables added since are created on open."""
 
 SCHEMA = """
 CREATE TABLE manifest(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE partitions(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     owner TEXT UNIQUE,                      -- NULL: shared
-    name TEXT NOT NULL UNIQUE,              -- of the keyword folder; an index that is made anew gets a new name
-    collection TEXT UNIQUE,                 -- of the Chroma collection; NULL: Chroma does not hold the partition
+    name TEXT NOT NULL UNIQUE,              -- of the keyword folder; a rebuilt index gets a new name
+    collection TEXT UNIQUE,                 -- of the Chroma collection; NULL: there is none
     indexed INTEGER NOT NULL DEFAULT 0,     -- the collection holds the live rows up to this one, and no other
-    generation INTEGER NOT NULL DEFAULT 0,  -- grows with every commit that touches the partition
-    removals INTEGER NOT NULL DEFAULT 0,    -- rows that ever died
+    generation INTEGER NOT NULL DEFAULT 0,  -- grows with every commit that changes the partition
+    removals INTEGER NOT NULL DEFAULT 0,    -- number of rows ever deleted
     documents INTEGER NOT NULL DEFAULT 0,
     chunks INTEGER NOT NULL DEFAULT 0,
     tokens TEXT NOT NULL DEFAULT '[]'       -- total length of each analysed field
@@ -31,19 +33,19 @@ CREATE TABLE documents(
     doc_id TEXT NOT NULL,
     text TEXT,                              -- NULL: the only chunk is the whole text
     metadata TEXT NOT NULL,
-    signature BLOB NOT NULL,                -- of everything that was given; equal means unchanged
+    signature BLOB NOT NULL,                -- hash of text, metadata and settings; equal means unchanged
     source TEXT, item TEXT,                 -- connector and its key, or NULL
     UNIQUE(partition, doc_id)
 );
 CREATE INDEX documents_item ON documents(source, item);
 CREATE TABLE chunks(
-    row INTEGER PRIMARY KEY,                -- id in both legs, never reused
+    row INTEGER PRIMARY KEY,                -- id in both indexes, never reused
     partition INTEGER NOT NULL,
     document INTEGER NOT NULL REFERENCES documents(id),
     ordinal INTEGER NOT NULL,
     start INTEGER NOT NULL, stop INTEGER NOT NULL,
     text TEXT NOT NULL, context TEXT NOT NULL, locator TEXT NOT NULL,
-    hash BLOB NOT NULL,                     -- of what the model embedded
+    hash BLOB NOT NULL,                     -- of the embedded text
     terms TEXT NOT NULL, lengths TEXT NOT NULL
 );
 CREATE UNIQUE INDEX chunks_address ON chunks(document, ordinal);
@@ -66,24 +68,24 @@ INSERT INTO counters VALUES ('row', 1), ('chroma', 0);
 """
 
 _EXPIRY = (
-    # only of documents that expire; `at` is in microseconds since 1970
+    # documents that expire; `at` is in microseconds since 1970
     "CREATE TABLE IF NOT EXISTS expiry(document INTEGER PRIMARY KEY REFERENCES documents(id), "
     "partition INTEGER NOT NULL, at INTEGER NOT NULL)",
     "CREATE INDEX IF NOT EXISTS expiry_at ON expiry(partition, at)",
 )
 
-_QUARANTINE = (  # only of documents that no search finds unless it asks for them
+_QUARANTINE = (  # documents excluded from searches that do not ask for them
     "CREATE TABLE IF NOT EXISTS quarantine(document INTEGER PRIMARY KEY REFERENCES documents(id), "
     "partition INTEGER NOT NULL)",
     "CREATE INDEX IF NOT EXISTS quarantine_partition ON quarantine(partition)",
 )
 
 QUARANTINED = "quarantined"
-"""Metadata key; True keeps a document out of every search that does not ask for such documents."""
+"""Metadata key; True excludes a document from every search that does not ask for such documents."""
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Make the tables of an empty catalog, unless another process has made them while this one waited."""
+    """Create the tables of an empty catalog, unless another process created them while this one waited."""
     connection.execute("BEGIN IMMEDIATE")
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
         for statement in (*SCHEMA.split(";\n"), *_EXPIRY, *_QUARANTINE):
@@ -94,19 +96,21 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Give a catalog that was made earlier what it lacks."""
-    if not (_has(connection, "expiry") and _has(connection, "quarantine") and _has_indexed(connection)):
+    """Add the tables and columns that a catalog of an earlier version lacks."""
+    if not (
+        _has_table(connection, "expiry") and _has_table(connection, "quarantine") and _has_indexed(connection)
+    ):
         connection.execute("BEGIN IMMEDIATE")
-        if not _has(connection, "expiry"):
+        if not _has_table(connection, "expiry"):
             _add_expiry(connection)
-        if not _has(connection, "quarantine"):
+        if not _has_table(connection, "quarantine"):
             _add_quarantine(connection)
         if not _has_indexed(connection):
             _add_indexed(connection)
         connection.execute("COMMIT")
 
 
-def _has(connection: sqlite3.Connection, table: str) -> bool:
+def _has_table(connection: sqlite3.Connection, table: str) -> bool:
     query = "SELECT 1 FROM sqlite_master WHERE name = ?"
     return connection.execute(query, (table,)).fetchone() is not None
 
@@ -116,7 +120,7 @@ def _has_indexed(connection: sqlite3.Connection) -> bool:
 
 
 def _add_indexed(connection: sqlite3.Connection) -> None:
-    """Before rows could wait to be handed over, every collection held all of its partition's."""
+    """Add the column `indexed`; before it existed, a collection held all rows of its partition."""
     connection.execute("ALTER TABLE partitions ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0")
     connection.execute(
         "UPDATE partitions SET indexed = (SELECT value - 1 FROM counters WHERE name = 'row') "
@@ -125,27 +129,29 @@ def _add_indexed(connection: sqlite3.Connection) -> None:
 
 
 def _add_quarantine(connection: sqlite3.Connection) -> None:
-    """Note what is quarantined; before, the key had no meaning."""
+    """Add the table of quarantined documents and fill it from their metadata."""
     for statement in _QUARANTINE:
         connection.execute(statement)
-    found = connection.execute(
-        "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)", (QUARANTINED,)
-    ).fetchall()
-    for document, partition, packed in found:
-        if codec.decode(packed).get(QUARANTINED) is True:
+    for document, partition, metadata in _documents_with(connection, QUARANTINED):
+        if metadata.get(QUARANTINED) is True:
             connection.execute("INSERT INTO quarantine VALUES (?, ?)", (document, partition))
 
 
 def _add_expiry(connection: sqlite3.Connection) -> None:
-    """Note what expires; before, no document could."""
+    """Add the table of expiring documents and fill it from their metadata."""
     for statement in _EXPIRY:
         connection.execute(statement)
-    found = connection.execute(
-        "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)", (EXPIRY_KEY,)
-    ).fetchall()
-    for document, partition, packed in found:
-        when = parse_time(codec.decode(packed).get(EXPIRY_KEY))
-        if when is not None:
+    for document, partition, metadata in _documents_with(connection, EXPIRY_KEY):
+        expiry = parse_time(metadata.get(EXPIRY_KEY))
+        if expiry is not None:
             connection.execute(
-                "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)", (document, partition, to_microseconds(when))
+                "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)",
+                (document, partition, to_microseconds(expiry)),
             )
+
+
+def _documents_with(connection: sqlite3.Connection, key: str) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Yield (id, partition, metadata) of the documents whose metadata may hold a key."""
+    query = "SELECT id, partition, metadata FROM documents WHERE instr(metadata, ?)"
+    for document, partition, packed in connection.execute(query, (key,)).fetchall():
+        yield document, partition, codec.decode(packed)

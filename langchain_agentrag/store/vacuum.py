@@ -1,6 +1,6 @@
-"""Gives up the free pages of a SQLite database, with what deleted rows left in them. Also a script, see `vacuumed`.
+"""VACUUM of Chroma's SQLite database, which overwrites deleted rows. Also a script, see `vacuum_segments`.
 
-Nothing but the standard library is imported here: the script runs in an interpreter without site packages.
+Imports the standard library only: the script runs in an interpreter without site packages.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from pathlib import Path
 _BUSY_SECONDS = 10.0
 
 
-def vacuumed(path: Path) -> set[str]:
-    """Ids of the segments of a Chroma database, after it was vacuumed by a process of its own.
+def vacuum_segments(path: Path) -> set[str]:
+    """Vacuum a Chroma database in a process of its own and return the ids of its segments.
 
-    SQLite's file locks do not hold between two SQLite libraries of one process, and Chroma brings its own. A search
-    that is under way in any handle on the database would read pages while they move, and find it malformed.
+    SQLite's file locks do not work between two SQLite libraries of one process, and Chroma brings its own: a search
+    running in this process would read pages while they move, and report a malformed database.
 
     Raises:
-        OSError: the database is in use or unreadable.
+        OSError: The database is in use or unreadable.
     """
     if not sys.executable or getattr(sys, "frozen", False):  # there is no interpreter to start
         return set(_vacuum(path))
     command = [sys.executable, "-I", "-S", __file__, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own script
-    if done.returncode:
-        raise OSError(done.stderr.strip().rpartition("\n")[2])
-    return set(done.stdout.split())
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (our own script)
+    if completed.returncode:
+        raise OSError(completed.stderr.strip().rpartition("\n")[2])
+    return set(completed.stdout.split())
 
 
 def _vacuum(path: str | Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Checks that both legs hold exactly the catalog's live rows, and mends what does not."""
+"""Verification of a store against its catalog, row by row or by content, and repair."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datetime import datetime
 import numpy as np
 
 from langchain_agentrag.errors import StoreError
-from langchain_agentrag.store.catalog import PartitionRow, batched
+from langchain_agentrag.store.catalog import PartitionRow, select_in
 from langchain_agentrag.store.commit import (
     embedding_hash,
     embedding_text,
@@ -24,25 +24,26 @@ from langchain_agentrag.store.commit import (
 )
 from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
 from langchain_agentrag.store.protocols import Rows
+from langchain_agentrag.store.queries import NOT_EXPIRED
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.text import FIELDS, Analyzer, Terms
 from langchain_agentrag.times import to_microseconds
 from langchain_agentrag.types import Chunk
 
-_WORK = {"writing": "a write", "cleaning": "a write", "dropping": "a deletion", "purging": "an erasure"}
+_UNFINISHED = {"writing": "a write", "cleaning": "a write", "dropping": "a deletion", "purging": "an erasure"}
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a check found.
+    """Result of a verification.
 
     Attributes:
-        problems: One sentence per problem; empty when the store is sound.
-        partitions: Partitions checked.
-        documents: Live documents.
-        chunks: Live chunks.
-        vectors: Rows checked in Chroma; those that wait to be handed over are not there yet.
-        probes: Attempts to see what belongs to another agent; None unless the check was deep.
+        problems: One sentence per problem; empty when the store is consistent.
+        partitions: Number of partitions checked.
+        documents: Number of visible documents.
+        chunks: Number of visible chunks.
+        vectors: Number of rows checked in Chroma; it does not hold unindexed rows yet.
+        probes: Number of attempts to read another agent's documents; None unless the check was deep.
     """
 
     problems: tuple[str, ...]
@@ -54,126 +55,126 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the store is sound."""
+        """Whether no problem was found."""
         return not self.problems
 
 
 def verify(store: Store) -> VerifyReport:
-    """Compare the catalog with itself and with both legs, row by row. Changes nothing.
+    """Check the catalog's own consistency and compare both indexes with it, row by row. Changes nothing.
 
     Raises:
-        StoreLockedError: a writer was busy for longer than the time-out.
+        StoreLockedError: A writer held the lock for longer than the timeout.
     """
     store.check_open()
-    with store.lock.held():  # between two writes, so that nothing half-written is taken for damage
-        store.indexes.chroma.refresh()  # nor what another handle wrote
+    with store.lock.acquire():  # between two writes, so that a running write is not reported as damage
+        store.indexes.chroma.discard_stale_client()  # nor rows that another client wrote
         partitions = store.catalog.partitions()
         problems = [f"catalog: {problem}" for problem in store.catalog.check_integrity()]
         problems += [
-            f"{_WORK.get(entry.state, entry.state)} was not finished" for entry in store.catalog.journal()
+            f"{_UNFINISHED.get(entry.state, entry.state)} was not finished"
+            for entry in store.catalog.journal()
         ]
         for partition in partitions:
             problems += _check_partition(store, partition)
         now = store.now()
-        living = [store.visibility.visible(partition, now).partition for partition in partitions]
+        visible = [store.visibility.visible(partition, now).partition for partition in partitions]
         folders, collections = store.recovery.orphans()
         problems += [f"{name} is an index of no partition" for name in sorted(folders | collections)]
         return VerifyReport(
             problems=tuple(problems),
             partitions=len(partitions),
-            documents=sum(partition.documents for partition in living),
-            chunks=sum(partition.chunks for partition in living),
-            vectors=sum(len(store.recovery.held(part)) for part in partitions if part.in_chroma),
+            documents=sum(partition.documents for partition in visible),
+            chunks=sum(partition.chunks for partition in visible),
+            vectors=sum(len(store.recovery.indexed_rows(part)) for part in partitions if part.in_chroma),
         )
 
 
 def repair(store: Store) -> VerifyReport:
-    """Finish interrupted writes, rebuild what differs from the catalog, remove strays, build graphs; then verify.
+    """Repair a store and verify it.
 
+    Finishes interrupted writes, rebuilds indexes that differ from the catalog, deletes orphans and indexes vectors.
     Needs neither analysis nor embedding: terms and vectors are in the catalog.
     """
     store.check_open()
-    with store.lock.held():
-        store.recover()
-        store.indexes.chroma.refresh()
+    with store.lock.acquire():
+        store.recovery.recover()
+        store.indexes.chroma.discard_stale_client()
         for partition in store.catalog.partitions():
-            _recount(store, partition)
+            _correct_counts(store, partition)
         for partition in store.catalog.partitions():
             if _keyword_problems(store, partition):
                 store.indexes.rebuild_keyword_index(partition)
             if partition.in_chroma and _vector_problems(store, partition):
                 store.indexes.rebuild_vector_index(partition)
-        store.recovery.sweep()
-        store.background_indexer.finish()
-        store.catalog.erase_free_space()
+        store.recovery.drop_orphans()
+        store.background_indexer.index_pending()
+        store.catalog.truncate_wal()
         return verify(store)
 
 
 def _check_partition(store: Store, partition: PartitionRow) -> list[str]:
-    who = _name(partition)
+    owner = _owner_name(partition)
     problems = []
-    if _counted(store, partition) != (partition.documents, partition.chunks, partition.tokens):
-        problems.append(f"{who}: the counts in the catalog differ from its rows")
+    if _count_rows(store, partition) != (partition.documents, partition.chunks, partition.tokens):
+        problems.append(f"{owner}: the counts in the catalog differ from its rows")
     problems += _keyword_problems(store, partition)
     if partition.in_chroma:
         problems += _vector_problems(store, partition)
-    connection = store.catalog.connection()
-    bare = connection.execute(
-        "SELECT count(*) FROM chunks LEFT JOIN vectors USING (row) WHERE partition = ? AND vector IS NULL",
-        (partition.id,),
-    ).fetchone()[0]
-    if bare:
-        problems.append(f"{who}: {bare} chunks have no vector in the catalog; index their documents again")
+    query = "SELECT count(*) FROM chunks LEFT JOIN vectors USING (row) WHERE partition = ? AND vector IS NULL"
+    missing = store.catalog.fetch_value(query, (partition.id,))
+    if missing:
+        problems.append(
+            f"{owner}: {missing} chunks have no vector in the catalog; index their documents again"
+        )
     return problems
 
 
 def _keyword_problems(store: Store, partition: PartitionRow) -> list[str]:
-    who, live = _name(partition), store.recovery.live(partition)
+    owner, live = _owner_name(partition), store.recovery.live_rows(partition)
     if not len(live) and not store.indexes.keyword_folder(partition.name).exists():
         return []
     try:
-        leg = store.indexes.open_keyword_index(partition)
-        damaged, held = leg.damaged_files(), leg.rows()
+        keyword_index = store.indexes.open_keyword_index(partition)
+        damaged, rows = keyword_index.damaged_files(), keyword_index.rows()
     except StoreError as error:
-        return [f"{who}: the keyword index cannot be read ({error})"]
-    problems = [f"{who}: the keyword index has damaged files ({', '.join(damaged[:3])})"] if damaged else []
-    return problems + _difference(f"{who}: the keyword index", held, live)
+        return [f"{owner}: the keyword index cannot be read ({error})"]
+    problems = [f"{owner}: the keyword index has damaged files ({', '.join(damaged[:3])})"] if damaged else []
+    return problems + _compare_rows(f"{owner}: the keyword index", rows, live)
 
 
 def _vector_problems(store: Store, partition: PartitionRow) -> list[str]:
-    who, expected = _name(partition), store.recovery.held(partition)
+    owner, expected = _owner_name(partition), store.recovery.indexed_rows(partition)
     try:
-        leg = store.indexes.open_vector_index(partition)
-        leg.probe()
-        held, lost = leg.rows(), leg.unreachable(expected)
+        vector_index = store.indexes.open_vector_index(partition)
+        vector_index.probe()
+        rows, lost = vector_index.rows(), vector_index.unreachable(expected)
     except StoreError as error:
-        return [f"{who}: the vector index cannot be read ({error})"]
-    problems = _difference(f"{who}: the vector index", held, expected)
-    return problems or ([f"{who}: the vector index has lost {lost} vectors"] if lost else [])
+        return [f"{owner}: the vector index cannot be read ({error})"]
+    problems = _compare_rows(f"{owner}: the vector index", rows, expected)
+    return problems or ([f"{owner}: the vector index has lost {lost} vectors"] if lost else [])
 
 
-def _difference(index: str, held: Rows, live: Rows) -> list[str]:
-    missing, extra = np.setdiff1d(live, held), np.setdiff1d(held, live)
-    if not len(missing) and not len(extra) and len(held) == len(live):
+def _compare_rows(index: str, rows: Rows, expected: Rows) -> list[str]:
+    missing, extra = np.setdiff1d(expected, rows), np.setdiff1d(rows, expected)
+    if not len(missing) and not len(extra) and len(rows) == len(expected):
         return []
-    surplus = len(held) - len(live) + len(missing)
+    surplus = len(rows) - len(expected) + len(missing)
     return [f"{index} lacks {len(missing)} rows and holds {surplus} too many"]
 
 
-def _counted(store: Store, partition: PartitionRow) -> tuple[int, int, tuple[int, ...]]:
-    connection = store.catalog.connection()
-    documents = connection.execute(
-        "SELECT count(*) FROM documents WHERE partition = ?", (partition.id,)
-    ).fetchone()[0]
+def _count_rows(store: Store, partition: PartitionRow) -> tuple[int, int, tuple[int, ...]]:
+    key = (partition.id,)
+    documents = store.catalog.fetch_value("SELECT count(*) FROM documents WHERE partition = ?", key)
     chunks, totals = 0, [0] * len(FIELDS)
-    for (packed,) in connection.execute("SELECT lengths FROM chunks WHERE partition = ?", (partition.id,)):
+    query = "SELECT lengths FROM chunks WHERE partition = ?"
+    for (packed,) in store.catalog.connection().execute(query, key):
         chunks += 1
         totals = [a + b for a, b in zip(totals, unpack_lengths(packed).values(), strict=True)]
     return documents, chunks, tuple(totals) if partition.tokens or chunks else ()
 
 
-def _recount(store: Store, partition: PartitionRow) -> None:
-    documents, chunks, tokens = _counted(store, partition)
+def _correct_counts(store: Store, partition: PartitionRow) -> None:
+    documents, chunks, tokens = _count_rows(store, partition)
     if (documents, chunks, tokens) != (partition.documents, partition.chunks, partition.tokens):
         with store.catalog.transaction() as connection:
             connection.execute(
@@ -182,50 +183,56 @@ def _recount(store: Store, partition: PartitionRow) -> None:
             )
 
 
-def _name(partition: PartitionRow) -> str:
+def _owner_name(partition: PartitionRow) -> str:
     return "shared" if partition.owner is None else f"agent {partition.owner!r}"
 
 
-_PROBED = 200  # rows asked for one by one in the keyword leg, and terms counted there, per partition
-_CLOSE = 1e-3  # Chroma keeps vectors scaled to length 1, in float32
+_VECTOR_PAGE = 500  # vectors read from Chroma at once
+_SAMPLED_ROWS = 200  # rows per partition searched for one by one in the keyword index
+_COSINE_TOLERANCE = 1e-3  # Chroma stores vectors scaled to length 1, in float32
 
 Address = tuple[str, int, str]
 """(doc_id, ordinal, text) of a chunk."""
 
 
 def check_chunks(store: Store, analyzer: Analyzer, sample: int | None = None, seed: int = 0) -> list[str]:
-    """Problems in the content of a store: one sentence per kind and partition, with row numbers, without any text.
+    """Check chunks, terms, hashes and vectors of a store by content.
 
     Args:
         store: The store.
-        analyzer: The one it was built with.
-        sample: Most chunks to look at per partition, chosen at random; None for all.
-        seed: Of the choice.
+        analyzer: The analyzer it was built with.
+        sample: Maximum number of chunks per partition, chosen at random; None for all.
+        seed: Seed of the sample.
+
+    Returns:
+        One sentence per kind of problem and partition, with row numbers and without any text.
 
     Raises:
-        StoreLockedError: a writer was busy for longer than the time-out.
+        StoreLockedError: A writer held the lock for longer than the timeout.
     """
     store.check_open()
-    dice = random.Random(seed)  # noqa: S311  a sample, not a secret
+    rng = random.Random(seed)  # noqa: S311  (a sample, not a secret)
     problems: list[str] = []
     for partition in store.catalog.partitions():
-        who = "shared" if partition.owner is None else f"agent {partition.owner!r}"
         with store.catalog.snapshot() as connection:
-            rows = sample_rows(connection, partition.owner, sample, dice)
-            found = [*_misplaced(connection, partition), *_content(connection, store, analyzer, rows)]
-        with store.lock.held():  # between two writes, so that legs and catalog are of one age
+            rows = sample_rows(connection, partition.owner, sample, rng)
+            messages = [
+                *_check_structure(connection, partition),
+                *_check_content(connection, store, analyzer, rows),
+            ]
+        with store.lock.acquire():  # between two writes, so that indexes and catalog are in the same state
             current = store.catalog.partition(partition.owner)
             if current is not None:
-                found += _in_keywords(store, current, rows, dice)
-                found += _in_vectors(store, current, rows)
-        problems += [f"{who}: {problem}" for problem in found]
+                messages += _check_keyword_index(store, current, rows, rng)
+                messages += _check_vectors(store, current, rows)
+        problems += [f"{_owner_name(partition)}: {message}" for message in messages]
     return problems
 
 
 def sample_rows(
-    connection: sqlite3.Connection, owner: str | None, sample: int | None, dice: random.Random
+    connection: sqlite3.Connection, owner: str | None, sample: int | None, rng: random.Random
 ) -> list[int]:
-    """Live rows of an owner, ascending: all, or that many of them."""
+    """Return the live rows of an owner, ascending; at most `sample` of them, chosen at random."""
     rows = [
         row
         for (row,) in connection.execute(
@@ -233,34 +240,30 @@ def sample_rows(
             (owner,),
         )
     ]
-    return rows if sample is None or len(rows) <= sample else sorted(dice.sample(rows, sample))
+    return rows if sample is None or len(rows) <= sample else sorted(rng.sample(rows, sample))
 
 
 def chunk_addresses(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Address]:
-    """Where these rows are, and what they say."""
-    found: list[Address] = []
-    for part in batched(rows):
-        marks = ",".join("?" * len(part))
-        found += connection.execute(
-            "SELECT d.doc_id, c.ordinal, c.text FROM chunks c JOIN documents d ON d.id = c.document "
-            f"WHERE c.row IN ({marks})",
-            tuple(part),
-        ).fetchall()
-    return found
+    """Return document, ordinal and text of the live ones of the rows."""
+    query = (
+        "SELECT d.doc_id, c.ordinal, c.text FROM chunks c JOIN documents d ON d.id = c.document "
+        "WHERE c.row IN (...)"
+    )
+    return list(select_in(connection, query, rows))
 
 
 def has_chunk(connection: sqlite3.Connection, owner: str | None, address: Address) -> bool:
-    """Whether an owner has exactly this chunk; a look-up."""
-    found = connection.execute(
+    """Whether an owner has exactly this chunk; one lookup."""
+    row = connection.execute(
         "SELECT 1 FROM partitions p JOIN documents d ON d.partition = p.id JOIN chunks c ON c.document = d.id "
         "WHERE p.owner IS ? AND d.doc_id = ? AND c.ordinal = ? AND c.text = ?",
         (owner, *address),
     ).fetchone()
-    return found is not None
+    return row is not None
 
 
 def chunk_owners(connection: sqlite3.Connection, address: Address) -> set[str | None]:
-    """Everybody who has exactly this chunk; reads all documents."""
+    """Return all owners of exactly this chunk; reads all documents."""
     return {
         owner
         for (owner,) in connection.execute(
@@ -274,21 +277,20 @@ def chunk_owners(connection: sqlite3.Connection, address: Address) -> set[str | 
 def stored_terms(
     connection: sqlite3.Connection, owners: Iterable[str | None], now: datetime
 ) -> dict[tuple[str | None, str, int], Terms]:
-    """Stored terms of everything these owners have that a search finds, by owner, document and chunk."""
+    """Return the stored terms of all chunks of these owners that a search finds, by owner, document and ordinal."""
     return {
         (owner, doc_id, ordinal): unpack_terms(terms, lengths)
         for owner in owners
         for doc_id, ordinal, terms, lengths in connection.execute(
             "SELECT d.doc_id, c.ordinal, c.terms, c.lengths FROM chunks c JOIN documents d ON d.id = c.document "
             "JOIN partitions p ON p.id = c.partition WHERE p.owner IS ? "
-            "AND NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.at <= ?) "
-            "AND NOT EXISTS (SELECT 1 FROM quarantine q WHERE q.document = d.id)",
+            f"AND {NOT_EXPIRED} AND NOT EXISTS (SELECT 1 FROM quarantine q WHERE q.document = d.id)",
             (owner, to_microseconds(now)),
         )
     }
 
 
-def _misplaced(connection: sqlite3.Connection, partition: PartitionRow) -> Iterator[str]:
+def _check_structure(connection: sqlite3.Connection, partition: PartitionRow) -> Iterator[str]:
     strays = connection.execute(
         "SELECT count(*) FROM chunks c LEFT JOIN documents d ON d.id = c.document "
         "WHERE c.partition = ? AND d.partition IS NOT c.partition",
@@ -306,34 +308,40 @@ def _misplaced(connection: sqlite3.Connection, partition: PartitionRow) -> Itera
         yield f"the chunks of {broken} documents are not numbered from 0 without gaps"
 
 
-def _content(
+def _check_content(
     connection: sqlite3.Connection, store: Store, analyzer: Analyzer, rows: Sequence[int]
 ) -> list[str]:
-    wrong: dict[str, list[int]] = {}
-    for part in batched(rows):
-        marks = ",".join("?" * len(part))
-        for row, start, stop, text, context, digest, terms, lengths, vector, whole in connection.execute(
-            "SELECT c.row, c.start, c.stop, c.text, c.context, c.hash, c.terms, c.lengths, v.vector, d.text "
-            "FROM chunks c JOIN documents d ON d.id = c.document LEFT JOIN vectors v USING (row) "
-            f"WHERE c.row IN ({marks})",
-            tuple(part),
-        ):
-            if (text if whole is None else whole)[start:stop] != text:
-                wrong.setdefault("a text that is not what the document holds there", []).append(row)
-            told = analyzer.analyze(text, context)
-            if (pack_terms(told), pack_lengths(told)) != (terms, lengths):
-                wrong.setdefault("terms that the analyzer does not give", []).append(row)
-            if digest not in _digests(Chunk(0, start, stop, text, context), vector or b""):
-                wrong.setdefault("a hash of something else", []).append(row)
-            if problem := _vector_problem(vector, store.dimension):
-                wrong.setdefault(problem, []).append(row)
-    return [f"{len(found)} chunks have {what} ({_listed(found)})" for what, found in wrong.items()]
+    query = (
+        "SELECT c.row, c.start, c.stop, c.text, c.context, c.hash, c.terms, c.lengths, v.vector, d.text "
+        "FROM chunks c JOIN documents d ON d.id = c.document LEFT JOIN vectors v USING (row) "
+        "WHERE c.row IN (...)"
+    )
+    rows_by_problem: dict[str, list[int]] = {}
+    for row, start, stop, text, context, digest, terms, lengths, vector, whole in select_in(
+        connection, query, rows
+    ):
+        problems = []
+        if (text if whole is None else whole)[start:stop] != text:
+            problems.append("a text that is not what the document holds there")
+        expected = analyzer.analyze(text, context)
+        if (pack_terms(expected), pack_lengths(expected)) != (terms, lengths):
+            problems.append("terms that the analyzer does not give")
+        if digest not in _possible_hashes(Chunk(0, start, stop, text, context), vector or b""):
+            problems.append("a hash of something else")
+        if problem := _vector_problem(vector, store.dimension):
+            problems.append(problem)
+        for problem in problems:
+            rows_by_problem.setdefault(problem, []).append(row)
+    return [
+        f"{len(affected)} chunks have {problem} ({_format_rows(affected)})"
+        for problem, affected in rows_by_problem.items()
+    ]
 
 
-def _digests(chunk: Chunk, vector: bytes) -> tuple[bytes, bytes]:
-    """Hash of what the model embedded, or of the text with the vector that was given."""
-    given = hashlib.blake2b(vector, digest_size=16).hexdigest()
-    return embedding_hash(embedding_text(chunk)), embedding_hash(chunk.text + given)
+def _possible_hashes(chunk: Chunk, vector: bytes) -> tuple[bytes, bytes]:
+    """Return the hash of the embedded text, and that of the text with a vector computed by the caller."""
+    vector_hash = hashlib.blake2b(vector, digest_size=16).hexdigest()
+    return embedding_hash(embedding_text(chunk)), embedding_hash(chunk.text + vector_hash)
 
 
 def _vector_problem(packed: bytes | None, dimension: int | None) -> str | None:
@@ -345,86 +353,68 @@ def _vector_problem(packed: bytes | None, dimension: int | None) -> str | None:
     return None if np.isfinite(vector).all() else "a vector that is not finite"
 
 
-def _in_keywords(
-    store: Store, partition: PartitionRow, rows: Sequence[int], dice: random.Random
+def _check_keyword_index(
+    store: Store, partition: PartitionRow, rows: Sequence[int], rng: random.Random
 ) -> Iterator[str]:
-    """Whether the keyword leg finds rows by their terms and counts terms as the catalog does."""
-    chosen = dice.sample(list(rows), min(len(rows), _PROBED))
-    held = dict(_terms_of(store.catalog.connection(), chosen))
+    """Check that the keyword index finds rows by their terms and has the catalog's document frequencies."""
+    sample = rng.sample(list(rows), min(len(rows), _SAMPLED_ROWS))
+    if not partition.chunks:
+        return
+    connection = store.catalog.connection()
+    sample_terms = select_in(connection, "SELECT row, terms FROM chunks WHERE row IN (...)", sample)
+    terms_by_row = {row: _term_sets(packed) for row, packed in sample_terms}
     try:
-        leg = store.indexes.open_keyword_index(partition) if partition.chunks else None
-        if leg is None:
-            return
-        asked = {
-            row: {name: {dice.choice(sorted(found)): 1.0} for name, found in terms.items() if found}
-            for row, terms in held.items()
+        keyword_index = store.indexes.open_keyword_index(partition)
+        queries = {
+            row: {name: {rng.choice(sorted(terms)): 1.0} for name, terms in fields.items() if terms}
+            for row, fields in terms_by_row.items()
         }
         lost = [
-            row for row, query in asked.items() if query and not leg.candidates(query, 1, np.array([row]))
+            row
+            for row, query in queries.items()
+            if query and not keyword_index.candidates(query, 1, np.array([row]))
         ]
-        counted = {
-            name: dict.fromkeys((term for query in asked.values() for term in query.get(name, {})), 1.0)
+        query_terms = {
+            name: dict.fromkeys((term for query in queries.values() for term in query.get(name, {})), 1.0)
             for name in FIELDS
         }
-        frequencies = leg.doc_freqs(counted)
+        doc_freqs = keyword_index.doc_freqs(query_terms)
     except StoreError as error:
-        yield f"the keyword index cannot be asked ({error})"
+        yield f"the keyword index cannot be searched ({error})"
         return
     if lost:
-        yield f"{len(lost)} chunks are not found by their own words ({_listed(lost)})"
+        yield f"{len(lost)} chunks are not found by their own words ({_format_rows(lost)})"
     expected = {name: Counter[str]() for name in FIELDS}
-    for _, terms in _all_terms(store.catalog.connection(), partition.id):
-        for name, found in terms.items():
-            expected[name].update(found & counted[name].keys())
-    off = sum(
-        expected[name][term] != count
-        for name, counts in frequencies.items()
-        for term, count in counts.items()
+    for (packed,) in connection.execute("SELECT terms FROM chunks WHERE partition = ?", (partition.id,)):
+        for name, terms in _term_sets(packed).items():
+            expected[name].update(terms & query_terms[name].keys())
+    wrong = sum(
+        expected[name][term] != count for name, counts in doc_freqs.items() for term, count in counts.items()
     )
-    if off:
-        yield f"the keyword index counts {off} of {sum(map(len, counted.values()))} terms otherwise than the catalog"
+    if wrong:
+        total = sum(map(len, query_terms.values()))
+        yield f"the keyword index counts {wrong} of {total} terms otherwise than the catalog"
 
 
-def _in_vectors(store: Store, partition: PartitionRow, rows: Sequence[int]) -> Iterator[str]:
-    """Whether Chroma holds the catalog's vectors."""
+def _check_vectors(store: Store, partition: PartitionRow, rows: Sequence[int]) -> Iterator[str]:
+    """Check that Chroma holds the catalog's vectors."""
     if partition.collection is None:
         return
-    off = 0
+    wrong = 0
     try:
-        leg = store.indexes.open_vector_index(partition)
-        for part in batched(rows):
-            marks = ",".join("?" * len(part))
-            packed = dict(
-                store.catalog.connection().execute(
-                    f"SELECT row, vector FROM vectors WHERE row IN ({marks})", tuple(part)
-                )
-            )
-            for row, vector in leg.stored([row for row in part if row in packed]).items():
-                ours = unpack_vectors([packed[row]])
-                off += bool(ours.any()) and float(cosines(ours, vector)[0]) < 1 - _CLOSE
+        vector_index = store.indexes.open_vector_index(partition)
+        for start in range(0, len(rows), _VECTOR_PAGE):
+            part = rows[start : start + _VECTOR_PAGE]
+            query = "SELECT row, vector FROM vectors WHERE row IN (...)"
+            packed = dict(select_in(store.catalog.connection(), query, part))
+            for row, vector in vector_index.stored([row for row in part if row in packed]).items():
+                expected = unpack_vectors([packed[row]])
+                wrong += bool(expected.any()) and float(cosines(expected, vector)[0]) < 1 - _COSINE_TOLERANCE
     except StoreError as error:
         yield f"the vector index cannot be read ({error})"
         return
-    if off:
-        yield f"Chroma holds {off} vectors that are not the catalog's"
-
-
-def _terms_of(
-    connection: sqlite3.Connection, rows: Sequence[int]
-) -> Iterator[tuple[int, Mapping[str, set[str]]]]:
-    for part in batched(rows):
-        marks = ",".join("?" * len(part))
-        for row, packed in connection.execute(
-            f"SELECT row, terms FROM chunks WHERE row IN ({marks})", tuple(part)
-        ):
-            yield row, _term_sets(packed)
-
-
-def _all_terms(
-    connection: sqlite3.Connection, partition: int
-) -> Iterator[tuple[int, Mapping[str, set[str]]]]:
-    for row, packed in connection.execute("SELECT row, terms FROM chunks WHERE partition = ?", (partition,)):
-        yield row, _term_sets(packed)
+    if wrong:
+        yield f"Chroma holds {wrong} vectors that are not the catalog's"
 
 
 def _term_sets(packed: str) -> Mapping[str, set[str]]:
@@ -432,6 +422,6 @@ def _term_sets(packed: str) -> Mapping[str, set[str]]:
     return {name: set(line.split(" ")) - {""} for name, line in lines}
 
 
-def _listed(rows: Sequence[int]) -> str:
-    shown = ", ".join(map(str, rows[:5]))
-    return f"row{'s' if len(rows) > 1 else ''} {shown}{' …' if len(rows) > 5 else ''}"  # noqa: PLR2004  as many as fit a line
+def _format_rows(rows: Sequence[int]) -> str:
+    first = ", ".join(map(str, rows[:5]))
+    return f"row{'s' if len(rows) > 1 else ''} {first}{' …' if len(rows) > 5 else ''}"  # noqa: PLR2004  (as many as fit a line)

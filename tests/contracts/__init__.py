@@ -10,10 +10,10 @@ pytest.register_assert_rewrite(
             "connector",
             "filter_form",
             "fusion_rule",
-            "keyword_leg",
+            "keyword_index",
             "reference",
             "scenario",
-            "vector_leg",
+            "vector_index",
             "world",
         )
     )

@@ -34,10 +34,10 @@ from tests.contracts.analyzer import AnalyzerContract
 from tests.contracts.connector import START, ConnectorContract
 from tests.contracts.filter_form import DOCUMENTS, FilterContract, matching
 from tests.contracts.fusion_rule import FusionContract
-from tests.contracts.keyword_leg import KeywordLegContract
+from tests.contracts.keyword_index import KeywordIndexContract
 from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors
 from tests.contracts.reference_fusion import reference_fusion
-from tests.contracts.vector_leg import VectorLegContract
+from tests.contracts.vector_index import VectorIndexContract
 from tests.contracts.world import fresh_folder
 from tests.databases import run
 
@@ -49,43 +49,43 @@ def folder():
     shutil.rmtree(made, ignore_errors=True)
 
 
-# -- keyword legs -----------------------------------------------------------------------------------------------------
+# -- keyword indexes -----------------------------------------------------------------------------------------------------
 
 
-class TestReferenceKeywords(KeywordLegContract):
+class TestReferenceKeywords(KeywordIndexContract):
     @pytest.fixture
     def make(self):
         return MemoryKeywords
 
     @pytest.fixture
     def reopen(self):
-        return lambda leg: leg
+        return lambda index: index
 
 
-class TestTantivyKeywords(KeywordLegContract):
+class TestTantivyKeywords(KeywordIndexContract):
     @pytest.fixture
     def make(self, folder):
         return lambda: TantivyKeywordIndex(folder / "keyword")
 
     @pytest.fixture
     def reopen(self, folder):
-        return lambda leg: TantivyKeywordIndex(folder / "keyword")
+        return lambda index: TantivyKeywordIndex(folder / "keyword")
 
 
-# -- vector legs ------------------------------------------------------------------------------------------------------
+# -- vector indexes ------------------------------------------------------------------------------------------------------
 
 
-class TestReferenceVectors(VectorLegContract):
+class TestReferenceVectors(VectorIndexContract):
     @pytest.fixture
     def make(self):
         return MemoryVectors
 
     @pytest.fixture
     def reopen(self):
-        return lambda leg: leg
+        return lambda index: index
 
 
-class TestChromaVectors(VectorLegContract):
+class TestChromaVectors(VectorIndexContract):
     @pytest.fixture(params=[None, "a%"], ids=["shared", "agent"])
     def owner(self, request):
         return request.param
@@ -94,22 +94,22 @@ class TestChromaVectors(VectorLegContract):
     def chroma(self, folder):
         lock = WriteLock(folder, 5.0)
         home = ChromaFolder(folder / "chroma", Catalog(folder / "catalog.sqlite"), lock)
-        with lock.held():
+        with lock.acquire():
             yield home
         home.close()
 
     @pytest.fixture
     def make(self, chroma, owner):
         def fresh():
-            leg = ChromaVectorIndex(chroma, "a-collection", owner)
-            leg.create()
-            return leg
+            index = ChromaVectorIndex(chroma, "a-collection", owner)
+            index.create()
+            return index
 
         return fresh
 
     @pytest.fixture
     def reopen(self, chroma, owner):
-        def again(leg):
+        def again(index):
             chroma.close()
             return ChromaVectorIndex(chroma, "a-collection", owner)
 
@@ -185,13 +185,13 @@ class TestReferenceFilters(FilterContract):
 
 
 class TestColumnFilters(FilterContract):
-    """The masks of `index.exact` alone."""
+    """The masks of `PartitionCache` alone."""
 
     @pytest.fixture
     def compiled(self, stored):
         store = stored(chroma="auto")._store
         partition = store.catalog.partition(None)
-        cache = store.cache(partition)
+        cache = store.indexes.cache(partition)
         rows = cache.select(partition, None).tolist()
         return lambda where: {rows.index(row) for row in cache.select(partition, parse(where)).tolist()}
 
@@ -201,7 +201,7 @@ class TestColumnFilters(FilterContract):
     "options", [{"chroma": "auto"}, {"chroma": "always", "exact_limit": 0}], ids=["exact", "hnsw"]
 )
 class TestSearchFilters(FilterContract):
-    """The filter of a search, as each leg applies it: exactly, and over approximate neighbours."""
+    """The filter of a search, as each index applies it: exactly, and over approximate neighbours."""
 
     @pytest.fixture
     def compiled(self, stored, mode, options):

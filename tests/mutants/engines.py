@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.mutants import faults_of_legs, faults_of_quarantine, faults_of_scope, faults_of_time, suites
+from tests.mutants import faults_of_indexes, faults_of_quarantine, faults_of_scope, faults_of_time, suites
 from tests.mutants.faults import FAULTS, ON_CHROMA
 
 __all__ = [
     "ON_CHROMA",
     "all_faults",
-    "faults_of_legs",
+    "faults_of_indexes",
     "faults_of_quarantine",
     "faults_of_scope",
     "faults_of_time",

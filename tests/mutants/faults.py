@@ -1,4 +1,4 @@
-"""How a fault is built into the engine: one function is replaced for a while."""
+"""Faults: patches that replace one function of the engine by a wrong one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unittest.mock import patch
 Fault = Callable[[], AbstractContextManager[Any]]
 FAULTS: dict[str, tuple[Fault, dict[str, Any]]] = {}
 ON_CHROMA = {"chroma": "always", "exact_limit": 0}
-BEHIND = {"chroma": "auto", "exact_limit": 1}  # some rows in the graph, some waiting
+BEHIND = {"chroma": "auto", "exact_limit": 1}  # some rows in the graph, some unindexed
 
 
 def fault(title: str, **options: Any) -> Callable[[Callable[[], Any]], Callable[[], Any]]:

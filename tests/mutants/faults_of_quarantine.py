@@ -1,4 +1,4 @@
-"""Faults of the engine: what is quarantined, and who asks for it."""
+"""Faults of the engine: quarantined documents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _() -> Any:
         if put.document.metadata.get(QUARANTINED) is True:
             original(connection, put, *rest)
 
-    return around(commit, "_note_quarantine", held_for_good)
+    return around(commit, "_store_quarantine", held_for_good)
 
 
 @fault("who asks for what is quarantined is shown everybody's")

@@ -1,4 +1,4 @@
-"""Engines that mistake who may see what."""
+"""Faults of the engine: who may see what."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from unittest.mock import patch
 from langchain_agentrag import indexer as facade
 from langchain_agentrag.ingest import documents
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.search import passages, searcher
-from langchain_agentrag.store import partition_cache
+from langchain_agentrag.search import searcher
+from langchain_agentrag.store import partition_cache, queries
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.queries import StoredDocument, VisiblePartition
@@ -92,23 +92,20 @@ def _() -> Any:
             key and StoredDocument(key[0], owner, doc_id, key[1], None, None)
         )
 
-    return around(passages, "find_document", anybody)
+    return around(queries, "find_document", anybody)
 
 
 @fault("a refusal tells that the document exists")
 def _() -> Any:
-    def telling(original: Any, store: Any, scope: Any, doc_id: str, *rest: Any) -> Any:
+    def revealing(original: Any, catalog: Any, now: Any, scope: Any, doc_id: str, *rest: Any) -> Any:
         try:
-            return original(store, scope, doc_id, *rest)
+            return original(catalog, now, scope, doc_id, *rest)
         except Exception as error:
-            exists = (
-                store.catalog.connection()
-                .execute("SELECT 1 FROM documents WHERE doc_id = ?", (doc_id,))
-                .fetchone()
-            )
+            query = "SELECT 1 FROM documents WHERE doc_id = ?"
+            exists = catalog.connection().execute(query, (doc_id,)).fetchone()
             raise type(error)(f"{error} It is not yours." if exists else str(error)) from error
 
-    return around(facade, "read_passage", telling)
+    return around(facade, "read_passage", revealing)
 
 
 @fault("stats() counts everybody's documents")
@@ -124,12 +121,12 @@ def _() -> Any:
             "agent_id": metadata.get("agent_id", metadata.get("owner")),
         }
 
-    return _everywhere("filterable", claimed)
+    return _everywhere("filter_view", claimed)
 
 
 @contextmanager
 def _everywhere(name: str, wrong: Callable[..., Any]) -> Iterator[None]:
-    with around(partition_cache, name, wrong), around(documents, name, wrong), around(passages, name, wrong):
+    with around(partition_cache, name, wrong), around(documents, name, wrong), around(queries, name, wrong):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Wrong engines: what they get wrong about time."""
+"""Faults of the engine: expiry, time ranges, recency."""
 
 from __future__ import annotations
 
@@ -56,10 +56,12 @@ def _() -> Any:
         return original(self, now + timedelta(days=9_999), at_least)
 
     def all_of_it(original: Any, connection: Any, given: Any, *rest: Any) -> Any:
-        return original(connection, replace(given, sweep=False) if given.sweep else given, *rest)
+        return original(
+            connection, replace(given, expired_only=False) if given.expired_only else given, *rest
+        )
 
     both = ExitStack()
-    both.enter_context(around(queries.PartitionVisibility, "due", everything))
+    both.enter_context(around(queries.PartitionVisibility, "expired", everything))
     both.enter_context(around(storage, "commit", all_of_it))
     return both
 
@@ -89,13 +91,15 @@ def _() -> Any:
 
 @fault("being recent counts for more than the words")
 def _() -> Any:
-    return around(ranking, "recency_lift", lambda original, *given: min(1.0 - given[0], 9 * original(*given)))
+    return around(
+        ranking, "recency_boost", lambda original, *given: min(1.0 - given[0], 9 * original(*given))
+    )
 
 
 @fault("the oldest are taken for the most recent")
 def _() -> Any:
     return around(
         ranking,
-        "recency_lift",
+        "recency_boost",
         lambda original, score, age, half: original(score, timedelta(days=1) - age, half),
     )

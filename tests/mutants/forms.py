@@ -1,4 +1,4 @@
-"""Every mutant of a seam, and what tries to kill it."""
+"""Every wrong implementation of a protocol, and what tries to kill it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from langchain_agentrag import Analyzer
 from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors
 from tests.contracts.reference_fusion import reference_fusion
-from tests.mutants import suites, wrong_legs, wrong_sources
+from tests.mutants import suites, wrong_indexes, wrong_sources
 from tests.mutants.wrong_rules import FILTERS, FUSIONS, WrongRule, evaluated, right_leaf, right_node
 from tests.mutants.wrong_sources import MutantSource
 
@@ -42,18 +42,18 @@ def all_forms() -> dict[tuple[str, str], Kill]:
     """(seam, mistake) -> what tries to kill it."""
     found: dict[tuple[str, str], Kill] = {}
     found |= {
-        ("keyword leg", kind.__name__): partial(suites.keyword_leg, kind)
-        for kind in _kinds(wrong_legs, MemoryKeywords)
+        ("keyword index", kind.__name__): partial(suites.keyword_index, kind)
+        for kind in _kinds(wrong_indexes, MemoryKeywords)
     }
-    found["keyword leg", "loses its writes"] = partial(
-        suites.keyword_leg, MemoryKeywords, lambda _: MemoryKeywords()
+    found["keyword index", "loses its writes"] = partial(
+        suites.keyword_index, MemoryKeywords, lambda _: MemoryKeywords()
     )
     found |= {
-        ("vector leg", kind.__name__): partial(suites.vector_leg, kind)
-        for kind in _kinds(wrong_legs, MemoryVectors)
+        ("vector index", kind.__name__): partial(suites.vector_index, kind)
+        for kind in _kinds(wrong_indexes, MemoryVectors)
     }
-    found["vector leg", "loses its writes"] = partial(
-        suites.vector_leg, MemoryVectors, lambda _: MemoryVectors()
+    found["vector index", "loses its writes"] = partial(
+        suites.vector_index, MemoryVectors, lambda _: MemoryVectors()
     )
     found |= {
         ("connector", kind.__name__): partial(suites.connector, _source(kind))
@@ -71,8 +71,8 @@ def all_forms() -> dict[tuple[str, str], Kill]:
 def unharmed() -> dict[str, Kill]:
     """The same harness around implementations without a mistake: nothing may be killed."""
     return {
-        "keyword leg": partial(suites.keyword_leg, MemoryKeywords),
-        "vector leg": partial(suites.vector_leg, MemoryVectors),
+        "keyword index": partial(suites.keyword_index, MemoryKeywords),
+        "vector index": partial(suites.vector_index, MemoryVectors),
         "connector": partial(suites.connector, MutantSource),
         "analyzer": partial(suites.analyzer, Analyzer),
         "filter": partial(_filter_kill, right_leaf, right_node),

@@ -16,9 +16,9 @@ from tests.contracts.analyzer import AnalyzerContract
 from tests.contracts.connector import ConnectorContract
 from tests.contracts.filter_form import FilterContract
 from tests.contracts.fusion_rule import FusionContract
-from tests.contracts.keyword_leg import KeywordLegContract
+from tests.contracts.keyword_index import KeywordIndexContract
 from tests.contracts.scenario import live
-from tests.contracts.vector_leg import VectorLegContract
+from tests.contracts.vector_index import VectorIndexContract
 from tests.contracts.world import World, fresh_folder
 
 
@@ -54,12 +54,12 @@ def _parameters(method: Any) -> Iterator[dict[str, Any]]:
         yield {key: value for row in combination for key, value in row.items()}
 
 
-def keyword_leg(make: Callable[[], Any], reopen: Callable[[Any], Any] = lambda leg: leg) -> str | None:
-    return killer_of_form(KeywordLegContract, {"make": make, "reopen": reopen})
+def keyword_index(make: Callable[[], Any], reopen: Callable[[Any], Any] = lambda index: index) -> str | None:
+    return killer_of_form(KeywordIndexContract, {"make": make, "reopen": reopen})
 
 
-def vector_leg(make: Callable[[], Any], reopen: Callable[[Any], Any] = lambda leg: leg) -> str | None:
-    return killer_of_form(VectorLegContract, {"make": make, "reopen": reopen})
+def vector_index(make: Callable[[], Any], reopen: Callable[[Any], Any] = lambda index: index) -> str | None:
+    return killer_of_form(VectorIndexContract, {"make": make, "reopen": reopen})
 
 
 def analyzer(make: Callable[[], Any]) -> str | None:

@@ -21,7 +21,7 @@ LEAKS = {
     "agents match without blanks at the ends": "was shown",
     "nobody sees everything": "nobody was shown",
     "read() finds documents of anybody": "by read",
-    "a refusal tells that the document exists": "a refusal tells",
+    "a refusal tells that the document exists": "an error tells",
     "stats() counts everybody's documents": "tells agent",
     "every agent's texts count in everybody's scores": "depend on documents it may not see",
 }
@@ -122,17 +122,17 @@ def test_damage_in_the_catalog_is_found(world, kind):
     assert not any(secret in str(found.value) for secret in SECRETS)
 
 
-def test_damage_in_the_keyword_leg_is_found(world):
+def test_damage_in_the_keyword_index_is_found(world):
     store = world.indexer._store
     partition = store.catalog.partition("a")
-    leg = store.indexes.open_keyword_index(partition)
-    row = int(leg.rows()[0])
-    with store.lock.held():
-        leg.delete([row])
+    index = store.indexes.open_keyword_index(partition)
+    row = int(index.rows()[0])
+    with store.lock.acquire():
+        index.delete([row])
     with pytest.raises(AssertionError, match="keyword index"):
         assert_consistent(world.indexer)
-    with store.lock.held():
-        leg.add([row], [world.model._analyzer.analyze("something else altogether")])
+    with store.lock.acquire():
+        index.add([row], [world.model._analyzer.analyze("something else altogether")])
     with pytest.raises(AssertionError, match=r"not found by their own words|counts"):
         assert_consistent(world.indexer)
 
@@ -141,9 +141,9 @@ def test_damage_in_the_keyword_leg_is_found(world):
 def test_damage_in_chroma_is_found(world):
     store = world.indexer._store
     partition = store.catalog.partition("a")
-    with store.lock.held():
-        leg = store.indexes.open_vector_index(partition)
-        leg.add(leg.rows()[:1].tolist(), -np.eye(16, dtype=np.float32)[:1])
+    with store.lock.acquire():
+        index = store.indexes.open_vector_index(partition)
+        index.add(index.rows()[:1].tolist(), -np.eye(16, dtype=np.float32)[:1])
     with pytest.raises(AssertionError, match="not the catalog's"):
         assert_consistent(world.indexer)
 

@@ -135,9 +135,9 @@ def rrf_from_zero(rankings, weights):
 
 def lone_is_zero(rankings, weights):
     fused = reference_fusion("relative", rankings, weights)
-    for leg in rankings:
-        if len({score for _, score in leg}) == 1:
-            for name, _ in leg:
+    for ranking in rankings:
+        if len({score for _, score in ranking}) == 1:
+            for name, _ in ranking:
                 fused[name] = min(fused[name], 0.0) if name in fused else 0.0
     return fused
 
@@ -145,13 +145,16 @@ def lone_is_zero(rankings, weights):
 def missing_is_punished(rankings, weights):
     fused = reference_fusion("convex", rankings, weights)
     return {
-        name: score - 0.1 * sum(name not in dict(leg) for leg in rankings) for name, score in fused.items()
+        name: score - 0.1 * sum(name not in dict(ranking) for ranking in rankings)
+        for name, score in fused.items()
     }
 
 
 def only_common(rankings, weights):
     fused = reference_fusion("convex", rankings, weights)
-    return {name: score for name, score in fused.items() if all(name in dict(leg) for leg in rankings)}
+    return {
+        name: score for name, score in fused.items() if all(name in dict(ranking) for ranking in rankings)
+    }
 
 
 def equal_weights(name, rankings, weights):
@@ -170,9 +173,9 @@ FUSIONS: dict[str, tuple[str, Any]] = {
     ),
     "ranks from 0": ("rrf", rrf_from_zero),
     "a lone match is scaled to zero": ("relative", lone_is_zero),
-    "a missing leg is punished below zero": ("convex", missing_is_punished),
-    "only what both legs found": ("convex", only_common),
-    "legs exchanged": (
+    "a missing ranking is punished below zero": ("convex", missing_is_punished),
+    "only what both rankings found": ("convex", only_common),
+    "rankings exchanged": (
         "convex",
         lambda rankings, weights: reference_fusion("convex", rankings[::-1], weights),
     ),

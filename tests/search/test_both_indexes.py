@@ -135,6 +135,6 @@ def test_a_search_by_whoever_holds_the_write_lock_is_answered(tmp_path: Path):
         opened.index_documents(documents(None, range(20)))
         opened.optimize()
     with DualIndexer(tmp_path / "store", HashingEmbeddings(64), chroma="always", exact_limit=0) as opened:
-        with opened._store.lock.held():
+        with opened._store.lock.acquire():
             locked = [(hit.doc_id, hit.score) for hit in opened.search("密封件 更换 7")]
         assert locked == [(hit.doc_id, hit.score) for hit in opened.search("密封件 更换 7")]

@@ -104,13 +104,13 @@ class Model:
 
 
 def store_often() -> None:
-    """Have Chroma write its HNSW files every 500 rows, and vectors handed over at any time: worth hitting often."""
+    """Have Chroma write its HNSW files every 500 rows, and index vectors at any time: worth hitting often."""
     from langchain_agentrag.store import background_indexing
     from langchain_agentrag.store.vector_index import HNSW
 
     HNSW["sync_threshold"] = 500
-    background_indexing._SLICE, background_indexing._SMALL = 200, 100
-    background_indexing._QUIET, background_indexing._AT_OPENING = 0.0, 0.0
+    background_indexing._SLICE_ROWS, background_indexing._BACKGROUND_SLICE_ROWS = 200, 100
+    background_indexing._WRITE_DELAY, background_indexing._OPEN_DELAY = 0.0, 0.0
 
 
 # -- the writer -------------------------------------------------------------------------------------------------------
@@ -155,12 +155,12 @@ def write_without_end(folder: Path, journal: Path, seed: int, *, behind: bool) -
             case "forget":
                 indexer.forget_agent(owner)
             case "rebuild":
-                with store.lock.held():
+                with store.lock.acquire():
                     partition = store.ensure_partition(None)
                     store.indexes.rebuild_vector_index(store.indexes.rebuild_keyword_index(partition))
             case "reset":
-                with store.lock.held():
-                    store.indexes.reset_chroma()
+                with store.lock.acquire():
+                    store.indexes.rebuild_chroma()
         note({"kind": "done"})
         model.apply(call)
 
@@ -233,7 +233,7 @@ def judge(folder: Path, model: Model, rng: random.Random) -> Model:
     with DualIndexer(folder, **rng.choice([OPEN, BEHIND])) as indexer:
         report = indexer.verify()
         assert report.ok, report.problems
-        with indexer._store.lock.held():
+        with indexer._store.lock.acquire():
             assert not indexer._store.catalog.journal()
         settled = Model(*(_settled(indexer, model, owner) for owner in (None, AGENT)))
         for owner in (None, AGENT):

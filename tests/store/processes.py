@@ -60,7 +60,7 @@ def put(indexer: DualIndexer, versions: dict[int, int]) -> None:
 
 
 def search(folder: Path, name: str, seconds: float) -> None:
-    """Search for what standard input names: every line must be found in both legs by the next search."""
+    """Search for what standard input names: every line must be found in both indexes by the next search."""
     del name, seconds
     with DualIndexer(folder, **OPEN) as indexer:
         tell(ready=True)

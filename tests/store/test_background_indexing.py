@@ -1,4 +1,4 @@
-"""Vectors on their way into the graph: found at once, handed over later, lost by nobody, told to nobody else."""
+"""Background indexing: rows are found before and after, none is lost, and no agent sees the rows of another."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def assert_sound(store: DualIndexer) -> None:
 
 @pytest.fixture
 def exact(tmp_path: Path) -> Iterator[DualIndexer]:
-    """A store that scores everything exactly: what the other one must say, whatever waits."""
+    """A store that scores everything exactly: what the other one must answer, whatever is unindexed."""
     with DualIndexer(tmp_path / "exact", "hash") as store:
         yield store
 
@@ -87,9 +87,9 @@ def exact(tmp_path: Path) -> Iterator[DualIndexer]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DualIndexer]:
     """A store whose background never comes to work by itself."""
-    monkeypatch.setattr(background_indexing, "_QUIET", 3600.0)
-    monkeypatch.setattr(background_indexing, "_AT_OPENING", 3600.0)
-    monkeypatch.setattr(background_indexing, "_SLICE", 32)
+    monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 3600.0)
+    monkeypatch.setattr(background_indexing, "_OPEN_DELAY", 3600.0)
+    monkeypatch.setattr(background_indexing, "_SLICE_ROWS", 32)
     with DualIndexer(tmp_path / "store", **OPEN) as opened:
         yield opened
 
@@ -98,11 +98,13 @@ def unindexed(store: DualIndexer, agent: str | None = None) -> int:
     return store.stats(agent).unindexed
 
 
-def test_every_answer_is_the_exact_one_while_rows_wait_and_afterwards(store: DualIndexer, exact: DualIndexer):
+def test_every_answer_is_the_exact_one_while_rows_are_unindexed_and_afterwards(
+    store: DualIndexer, exact: DualIndexer
+):
     for numbers in (range(90), range(90, 130), range(130, 170)):
         for each in (store, exact):
             each.index_documents(documents(numbers))
-        assert 0 < unindexed(store) <= background_indexing._MOST * LIMIT
+        assert 0 < unindexed(store) <= background_indexing._MAX_UNINDEXED_FACTOR * LIMIT
         assert answers(store) == answers(exact)
         assert_sound(store)
     assert 0 < unindexed(store) < store.stats().chunks, "some in the graph, some not"
@@ -111,16 +113,16 @@ def test_every_answer_is_the_exact_one_while_rows_wait_and_afterwards(store: Dua
     assert unindexed(store) == 0
     assert answers(store) == answers(exact)
     assert_sound(store)
-    assert store.verify().vector_index == 170
+    assert store.verify().vectors == 170
 
 
-def test_a_store_below_the_exact_limit_has_nothing_waiting(store: DualIndexer):
+def test_a_store_below_the_exact_limit_has_no_unindexed_rows(store: DualIndexer):
     store.index_documents(documents(range(LIMIT)))
     assert unindexed(store) == 0
     assert store.optimize() == 0
 
 
-def test_what_is_replaced_or_deleted_while_it_waits_is_gone_before_and_after(
+def test_what_is_replaced_or_deleted_while_unindexed_is_gone_before_and_after(
     store: DualIndexer, exact: DualIndexer
 ):
     for each in (store, exact):
@@ -164,7 +166,7 @@ def test_an_agent_is_told_of_its_own_and_shared_rows_only(store: DualIndexer):
     assert answers(store, "a") == before
 
 
-def test_nothing_of_a_forgotten_agent_comes_back_with_what_waited(store: DualIndexer):
+def test_nothing_of_a_forgotten_agent_comes_back_with_unindexed_rows(store: DualIndexer):
     store.index_documents([SourceDocument(f"s{n}", f"geheimwort{n} 密码本 {n}") for n in range(60)], "a")
     store.index_documents(documents(range(60)))
     assert unindexed(store, "a") > 60
@@ -175,11 +177,11 @@ def test_nothing_of_a_forgotten_agent_comes_back_with_what_waited(store: DualInd
     assert leftovers(store._store, ["geheimwort7", "密码本"]) == []
 
 
-def test_the_background_hands_over_and_no_search_notices(
+def test_background_indexing_changes_no_search(
     tmp_path: Path, exact: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(background_indexing, "_QUIET", 0.0)
-    monkeypatch.setattr(background_indexing, "_SMALL", 8)
+    monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 0.0)
+    monkeypatch.setattr(background_indexing, "_BACKGROUND_SLICE_ROWS", 8)
     exact.index_documents(documents(range(120)))
     expected = answers(exact)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
@@ -192,15 +194,15 @@ def test_the_background_hands_over_and_no_search_notices(
         assert_sound(store)
 
 
-def test_what_waits_when_a_store_is_closed_goes_on_at_the_next_opening(
+def test_rows_unindexed_at_closing_are_indexed_after_the_next_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(background_indexing, "_QUIET", 3600.0)
+    monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 3600.0)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         store.index_documents(documents(range(90)))
         left = unindexed(store)
         assert left
-    monkeypatch.setattr(background_indexing, "_AT_OPENING", 0.0)
+    monkeypatch.setattr(background_indexing, "_OPEN_DELAY", 0.0)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         deadline = time.monotonic() + 60
         while unindexed(store) and time.monotonic() < deadline:
@@ -214,7 +216,7 @@ def test_a_process_may_end_in_the_middle_of_it(tmp_path: Path, ending: str):
     code = (
         "import sys\nfrom langchain_agentrag import DualIndexer\nfrom langchain_agentrag.store import background_indexing\n"
         "from tests.store.test_background_indexing import OPEN, documents\n"
-        "background_indexing._QUIET, background_indexing._SMALL = 0.0, 4\n"
+        "background_indexing._WRITE_DELAY, background_indexing._BACKGROUND_SLICE_ROWS = 0.0, 4\n"
         "store = DualIndexer(sys.argv[1], **OPEN)\nstore.index_documents(documents(range(110)))\n"
         f"store.search('timeout')\n{ending}\n"
     )
@@ -234,23 +236,21 @@ def test_a_process_may_end_in_the_middle_of_it(tmp_path: Path, ending: str):
 def elsewhere(folder: Path, code: str) -> None:
     setup = (
         "import sys\nfrom langchain_agentrag import DualIndexer\nfrom langchain_agentrag.store import background_indexing\n"
-        "from tests.store.test_background_indexing import OPEN, documents\nbackground_indexing._QUIET = 3600.0\n"
+        "from tests.store.test_background_indexing import OPEN, documents\nbackground_indexing._WRITE_DELAY = 3600.0\n"
         f"with DualIndexer(sys.argv[1], **OPEN) as store:\n    {code}\n"
     )
     subprocess.run([sys.executable, "-c", setup, str(folder)], check=True, timeout=120)
 
 
-def test_an_open_store_sees_what_another_process_wrote_and_handed_over(
-    store: DualIndexer, exact: DualIndexer
-):
+def test_an_open_store_sees_what_another_process_wrote_and_indexed(store: DualIndexer, exact: DualIndexer):
     for each in (store, exact):
         each.index_documents(documents(range(80)))
     store.optimize()
     assert answers(store) == answers(exact)
     for code, numbers in (
         ("store.index_documents(documents(range(80, 110)))", range(80, 110)),
-        ("store.settle()", range(0)),
-        ("store.index_documents(documents(range(110, 140))); store.settle()", range(110, 140)),
+        ("store.optimize()", range(0)),
+        ("store.index_documents(documents(range(110, 140))); store.optimize()", range(110, 140)),
     ):
         elsewhere(store.path, code)
         exact.index_documents(documents(numbers))
@@ -266,12 +266,12 @@ def test_an_open_store_sees_what_another_process_wrote_and_handed_over(
 def test_a_client_that_cannot_see_many_rows_is_opened_anew(
     store: DualIndexer, exact: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("langchain_agentrag.store.indexes._UNSEEN_LIMIT", 10)
+    monkeypatch.setattr("langchain_agentrag.store.indexes._MAX_UNSEEN_ROWS", 10)
     for each in (store, exact):
         each.index_documents(documents(range(60)))
     store.optimize()
     assert answers(store) == answers(exact)
-    elsewhere(store.path, "store.index_documents(documents(range(60, 100))); store.settle()")
+    elsewhere(store.path, "store.index_documents(documents(range(60, 100))); store.optimize()")
     exact.index_documents(documents(range(60, 100)))
     assert answers(store) == answers(exact)
     partition = store._store.catalog.partition(None)
@@ -342,7 +342,7 @@ def test_repair_builds_the_graph(store: DualIndexer):
     assert unindexed(store) == 0
 
 
-def test_a_store_from_before_rows_could_wait_opens_as_it_is(tmp_path: Path):
+def test_a_store_without_the_column_indexed_opens_as_it_is(tmp_path: Path):
     with DualIndexer(tmp_path / "store", **{**OPEN, "chroma": "always"}) as store:
         store.index_documents(documents(range(60)))
         collection = store._store.catalog.partition(None).collection
@@ -358,8 +358,8 @@ def test_a_store_from_before_rows_could_wait_opens_as_it_is(tmp_path: Path):
         assert_sound(store)
 
 
-def test_the_command_that_indexes_leaves_nothing_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(background_indexing, "_QUIET", 3600.0)
+def test_the_command_that_indexes_leaves_no_unindexed_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 3600.0)
     folder = tmp_path / "notes"
     folder.mkdir()
     for number in range(30):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from langchain_agentrag.errors import StoreError
-from langchain_agentrag.store.catalog import Catalog, batched
+from langchain_agentrag.store.catalog import Catalog, select_in
 from langchain_agentrag.store.manifest import clear_model
 from langchain_agentrag.store.queries import cached_vectors, find_document, is_storable
 from langchain_agentrag.times import EPOCH
@@ -53,10 +53,10 @@ def test_a_snapshot_stands_still_while_others_write(catalog: Catalog):
 
 def test_row_ids_are_handed_out_once_also_after_reopening(catalog: Catalog, tmp_path: Path):
     partition = catalog.add_partition(None, "shared")
-    first = catalog.reserve({partition.id: 3})[partition.id]
+    first = catalog.reserve_rows({partition.id: 3})[partition.id]
     catalog.clear_journal([first[0]])
     again = Catalog(tmp_path / "catalog.sqlite")
-    second = again.reserve({partition.id: 2})[partition.id]
+    second = again.reserve_rows({partition.id: 2})[partition.id]
     again.close()
     assert set(first[1]).isdisjoint(second[1])
     assert len(second[1]) == 2
@@ -95,5 +95,15 @@ def test_what_cannot_be_stored_is_found_nowhere(catalog: Catalog):
 
 
 def test_statements_get_as_many_values_as_they_can_take():
-    assert [len(part) for part in batched(range(1_201), 500)] == [500, 500, 201]
-    assert list(batched([])) == []
+    sizes: list[int] = []
+
+    class Connection:
+        def execute(self, statement, parameters):
+            assert statement.count("?") == len(parameters)
+            sizes.append(len(parameters))
+            return parameters
+
+    query, values = "SELECT row FROM chunks WHERE row IN (...)", list(range(1_201))
+    assert list(select_in(Connection(), query, values)) == values
+    assert sizes == [500, 500, 201]
+    assert list(select_in(Connection(), query, [])) == []

@@ -31,7 +31,7 @@ def documents(numbers: range, version: int = 0) -> list[SourceDocument]:
 
 
 def assert_holds(indexer: DualIndexer, expected: dict[int, int]) -> None:
-    """Exactly these documents, in these versions, found by both legs; nothing for verify() to say."""
+    """Exactly these documents, in these versions, found by both indexes; nothing for verify() to say."""
     report = indexer.verify()
     assert report.ok, report.problems
     assert report.documents == len(expected)
@@ -176,7 +176,7 @@ def test_an_error_in_any_step_leaves_all_of_a_batch_or_nothing(
     assert_holds(indexer, state | {100: 0})
 
 
-def test_a_leg_that_fails_for_good_fails_the_batch_and_nothing_of_it_shows(
+def test_an_index_that_fails_for_good_fails_the_batch_and_nothing_of_it_shows(
     indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
     def broken(*_: object) -> None:
@@ -333,7 +333,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_leg_is_rebuilt_and_every_document_is_found_again(copy: Path, damage: str):
+def test_a_damaged_index_is_rebuilt_and_every_document_is_found_again(copy: Path, damage: str):
     DAMAGE[damage](copy)
     with DualIndexer(copy, **OPEN) as indexer:
         for number in (3, 700, 1_400):
@@ -349,7 +349,7 @@ def test_a_damaged_leg_is_rebuilt_and_every_document_is_found_again(copy: Path, 
         assert_holds(indexer, dict.fromkeys(range(50, 1_600), 0))
 
 
-def test_a_leg_that_cannot_be_rebuilt_does_not_keep_the_store_from_opening(
+def test_an_index_that_cannot_be_rebuilt_does_not_keep_the_store_from_opening(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ):
     DAMAGE["Chroma deleted"](copy)
@@ -369,7 +369,7 @@ def test_a_leg_that_cannot_be_rebuilt_does_not_keep_the_store_from_opening(
 
 
 @pytest.mark.parametrize("damage", ["Chroma deleted", "Chroma's database deleted", "tantivy deleted"])
-def test_a_leg_deleted_under_an_open_store_is_reported_then_repaired(copy: Path, damage: str):
+def test_an_index_deleted_under_an_open_store_is_reported_then_repaired(copy: Path, damage: str):
     with DualIndexer(copy, **OPEN) as indexer:
         indexer.search(text_of(None, 3, 0))
         DAMAGE[damage](copy)
@@ -380,7 +380,7 @@ def test_a_leg_deleted_under_an_open_store_is_reported_then_repaired(copy: Path,
 
 
 @pytest.mark.parametrize("damage", ["Chroma deleted", "Chroma's database deleted", "tantivy deleted"])
-def test_a_write_to_a_leg_that_was_deleted_under_an_open_store_succeeds(copy: Path, damage: str):
+def test_a_write_to_an_index_that_was_deleted_under_an_open_store_succeeds(copy: Path, damage: str):
     with DualIndexer(copy, **OPEN) as indexer:
         indexer.search(text_of(None, 3, 0))
         DAMAGE[damage](copy)

@@ -102,7 +102,7 @@ def test_the_scan_sees_what_is_there(store: DualIndexer):
         assert len(traces()) not in numbers
         indexer._store.catalog.connection().execute("DELETE FROM chunks WHERE text = ?", (SECRETS["en"],))
         partition = indexer._store.catalog.partition(None)
-        indexer._store.keyword_index(partition).delete([21])
+        indexer._store.indexes.keyword_index(partition).delete([21])
         assert any("deleted rows" in finding for finding in leftovers(indexer._store, []))
 
 
@@ -216,8 +216,8 @@ def test_erasure_that_fails_is_told_and_done_when_the_store_is_opened_again(
             raise StoreError("the disk says no")
 
         monkeypatch.setattr(TantivyKeywordIndex, "destroy", refuse)
-        monkeypatch.setattr(chroma, "sweep", refuse)
-        with pytest.raises(StoreError, match="not every trace"):
+        monkeypatch.setattr(chroma.ChromaFolder, "delete_leftovers", refuse)
+        with pytest.raises(StoreError, match="still holds some of it on disk"):
             indexer.forget_agent(OWNER)
         assert indexer.search("xylophonequartz", 3, agent_id=OWNER).degraded == ()
         assert all(hit.agent_id is None for hit in indexer.search("xylophonequartz", 3, agent_id=OWNER))
@@ -238,7 +238,7 @@ def test_a_reader_with_an_old_snapshot_delays_the_erasure_and_the_caller_is_told
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM chunks").fetchone()
         indexer._store.catalog.close()  # connections with the shorter time-out
-        with pytest.raises(StoreError, match="not every trace"):
+        with pytest.raises(StoreError, match="still holds some of it on disk"):
             indexer.delete(["s-en"])
         reader.execute("COMMIT")
         reader.close()

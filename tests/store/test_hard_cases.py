@@ -75,7 +75,7 @@ def test_changed_metadata_alone_is_stored_without_embedding(tmp_path: Path, layo
             assert ids(store.search("word", mode=mode, filter={"lang": "zh"})) == ["d"]
 
 
-def test_an_edit_replaces_the_text_in_both_legs(tmp_path: Path, layout):
+def test_an_edit_replaces_the_text_in_both_indexes(tmp_path: Path, layout):
     with DualIndexer(tmp_path / "s", "hash", **layout) as store:
         store.index_documents([SourceDocument("d", "旧 文字 first"), SourceDocument("e", "其他")])
         store.index_documents([SourceDocument("d", "新 内容 second")])
@@ -142,7 +142,7 @@ def test_twelve_thousand_documents_go_in_with_one_call(tmp_path: Path):
         report = store.index_documents(documents, on_progress=seen.append)
         assert report.added == store.stats().documents == 12_000
         assert ids(store.search("11999", 1)) == ["d11999"]
-        assert store._store.vector_index(store._store.catalog.partition(None)).count() == 12_000
+        assert store._store.indexes.vector_index(store._store.catalog.partition(None)).count() == 12_000
     assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
     assert seen[-1].done == seen[-1].total == 12_000
     assert seen[-1].chunks == 12_000
@@ -323,7 +323,7 @@ with DualIndexer(sys.argv[1], "hash", chroma=sys.argv[2], exact_limit=int(sys.ar
 """
 
 
-def test_what_another_process_writes_is_seen_at_once_in_both_legs(tmp_path: Path, layout):
+def test_what_another_process_writes_is_seen_at_once_in_both_indexes(tmp_path: Path, layout):
     with DualIndexer(tmp_path / "s", "hash", **layout) as store:
         store.index_documents([SourceDocument("own", "word own"), SourceDocument("gone", "word gone")])
         assert len(store.search("word", 10)) == 2
@@ -456,12 +456,12 @@ def truncate(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [remove, garble, truncate])
-@pytest.mark.parametrize("leg", ["keyword", "chroma"])
+@pytest.mark.parametrize("index", ["keyword", "chroma"])
 @pytest.mark.parametrize("first", ["search", "write", "repair"])
-def test_a_damaged_index_heals_or_says_so_and_repair_mends_it(tmp_path: Path, damage, leg, first):
+def test_a_damaged_index_is_rebuilt_or_reported_and_repair_fixes_it(tmp_path: Path, damage, index, first):
     layout = LAYOUTS["approximate"]
     filled(tmp_path / "s", layout)
-    damage(tmp_path / "s" / leg)
+    damage(tmp_path / "s" / index)
     model = RecordingEmbeddings()
     with DualIndexer(tmp_path / "s", "hash", **layout) as store:
         if first == "search":
@@ -485,13 +485,13 @@ def test_a_damaged_index_heals_or_says_so_and_repair_mends_it(tmp_path: Path, da
         assert len(store.search("word", 100, mode="keyword", agent_id="a")) == 80
 
 
-@pytest.mark.parametrize("leg", ["keyword", "chroma"])
-def test_an_index_that_vanishes_under_an_open_store_loses_no_hit_and_is_mended(tmp_path: Path, leg):
+@pytest.mark.parametrize("index", ["keyword", "chroma"])
+def test_an_index_that_vanishes_under_an_open_store_loses_no_hit_and_is_rebuilt(tmp_path: Path, index):
     layout = LAYOUTS["approximate"]
     filled(tmp_path / "s", layout)
     with DualIndexer(tmp_path / "s", "hash", **layout) as store:
         assert len(store.search("word", 100, agent_id="a")) == 80
-        shutil.rmtree(tmp_path / "s" / leg)
+        shutil.rmtree(tmp_path / "s" / index)
         for mode in ("vector", "keyword"):
             assert len(store.search("word", 100, mode=mode, agent_id="a")) == 80
         store.index_documents([SourceDocument("new", "word new")], "a")
@@ -508,8 +508,12 @@ def test_verify_names_what_is_wrong_and_changes_nothing(tmp_path: Path):
     filled(tmp_path / "s", layout)
     with DualIndexer(tmp_path / "s", "hash", **layout) as store:
         partition = store._store.catalog.partition("a")
-        store._store.keyword_index(partition).delete([int(store._store.keyword_index(partition).rows()[0])])
-        store._store.vector_index(partition).delete([int(store._store.vector_index(partition).rows()[1])])
+        store._store.indexes.keyword_index(partition).delete(
+            [int(store._store.indexes.keyword_index(partition).rows()[0])]
+        )
+        store._store.indexes.vector_index(partition).delete(
+            [int(store._store.indexes.vector_index(partition).rows()[1])]
+        )
         problems = " ".join(store.verify().problems)
         assert "agent 'a': the keyword index lacks 1 rows" in problems
         assert "agent 'a': the vector index lacks 1 rows" in problems

@@ -54,7 +54,7 @@ def documents(numbers: range, owner: str | None = None) -> list[SourceDocument]:
 
 
 def find(indexer: DualIndexer, number: int, owner: str | None = None, version: int = 0) -> None:
-    """Both legs find it, and neither had to be replaced by the other."""
+    """Both indexes find it, and neither had to be replaced by the other."""
     text = text_of(owner, number, version)
     for mode, query in (("keyword", word_of(owner, number, version)), ("vector", text)):
         hits = indexer.search(query, 3, mode=mode, agent_id=owner)
@@ -144,7 +144,7 @@ def assert_holds(folder: Path, live: dict[int, int]) -> None:
             find(indexer, number, None, live[number])
 
 
-def test_four_processes_lose_no_write_and_see_every_batch_in_both_legs_at_the_next_search(tmp_path: Path):
+def test_four_processes_lose_no_write_and_see_every_batch_in_both_indexes_at_the_next_search(tmp_path: Path):
     written, searched = run_together(tmp_path / "store", 8)
     assert written >= 200
     assert searched >= 8
@@ -203,9 +203,9 @@ def test_a_reader_sees_rows_that_others_added_updated_and_deleted(tmp_path: Path
 @pytest.mark.parametrize(
     "change",
     [
-        "s = indexer._store; l = s.lock.held(); l.__enter__(); s.legs.rebuild_keyword_index(s.catalog.partition(None))",
-        "s = indexer._store; l = s.lock.held(); l.__enter__(); s.legs.rebuild_vector_index(s.catalog.partition(None))",
-        "s = indexer._store; l = s.lock.held(); l.__enter__(); s.legs.reset_chroma()",
+        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.indexes.rebuild_keyword_index(s.catalog.partition(None))",
+        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.indexes.rebuild_vector_index(s.catalog.partition(None))",
+        "s = indexer._store; l = s.lock.acquire(); l.__enter__(); s.indexes.rebuild_chroma()",
         "indexer.repair()",
         "indexer.forget_agent('other')",
     ],
@@ -252,7 +252,7 @@ def test_the_lock_time_out_names_its_holder_and_readers_go_on(tmp_path: Path):
         find(indexer, 7)
         code = (
             "import sys\nfrom langchain_agentrag import DualIndexer\n"
-            "with DualIndexer(sys.argv[1]) as indexer, indexer._store.lock.held():\n    print('held', flush=True)\n"
+            "with DualIndexer(sys.argv[1]) as indexer, indexer._store.lock.acquire():\n    print('held', flush=True)\n"
             "    sys.stdin.read()"
         )
         holder = subprocess.Popen(
@@ -282,7 +282,7 @@ def test_a_holder_that_is_killed_blocks_nobody(tmp_path: Path):
     DualIndexer(folder, **OPEN).close()
     code = (
         "import os, signal, sys\nfrom langchain_agentrag import DualIndexer\n"
-        "with DualIndexer(sys.argv[1]) as indexer, indexer._store.lock.held():\n    os.kill(os.getpid(), signal.SIGKILL)"
+        "with DualIndexer(sys.argv[1]) as indexer, indexer._store.lock.acquire():\n    os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", code, str(folder)], check=False, timeout=60)
     with DualIndexer(folder, **{**OPEN, "lock_timeout": 5}) as indexer:

@@ -1,4 +1,4 @@
-"""Engines that mistake what to store, to count, to rank."""
+"""Faults of the engine: writing, statistics, documents, ranking."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from langchain_agentrag.store.queries import VisiblePartition
 from langchain_agentrag.types import Hits
 from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
-# -- one leg without the other ----------------------------------------------------------------------------------------
+# -- one index without the other ----------------------------------------------------------------------------------------
 
 
-@fault("the filter reaches the vector leg only")
+@fault("the filter reaches the vector index only")
 def _() -> Any:
     return around(searcher, "keyword_rows", lambda original, *given: original(*given[:-1], None))
 
 
-@fault("the filter reaches the keyword leg only")
+@fault("the filter reaches the keyword index only")
 def _() -> Any:
     return around(searcher, "vector_rows", lambda original, *given: original(*given[:-1], None))
 
@@ -52,27 +52,27 @@ def _() -> Any:
         allowed: Any,
         *_: Any,
     ) -> Any:
-        return searcher._members(store.vector_index(partition).nearest(vector_, 1), allowed)
+        return searcher._members(store.indexes.vector_index(partition).nearest(vector_, 1), allowed)
 
     return around(searcher, "_approximate", short)
 
 
-@fault("what waits for the graph is not scanned", **BEHIND)
+@fault("unindexed rows are not scanned", **BEHIND)
 def _() -> Any:
     def blind(original: Any, *given: Any, after: int = -1) -> Any:
         return [] if after >= 0 else original(*given)
 
     both = ExitStack()
     both.enter_context(
-        patch.object(background_indexing, "_QUIET", 3_600.0)
-    )  # else on a slow machine nothing waits any more
+        patch.object(background_indexing, "_WRITE_DELAY", 3_600.0)
+    )  # else on a slow machine everything is indexed
     both.enter_context(around(partition_cache.PartitionCache, "nearest", blind))
     return both
 
 
-@fault("a slice counts as handed over although Chroma never got it", **BEHIND)
+@fault("a slice counts as indexed although Chroma never got it", **BEHIND)
 def _() -> Any:
-    return around(vector_index.ChromaVectorIndex, "add", lambda original, leg, *_: None)
+    return around(vector_index.ChromaVectorIndex, "add", lambda original, index, *_: None)
 
 
 @fault("OR drops a branch in the column masks")
@@ -85,22 +85,22 @@ def _() -> Any:
     return around(partition_cache.PartitionCache, "_evaluate", dropped)
 
 
-@fault("a delete forgets the keyword leg")
+@fault("a delete forgets the keyword index")
 def _() -> Any:
     return around(keyword_index.TantivyKeywordIndex, "delete", lambda original, self, rows: None)
 
 
-@fault("a delete forgets the vector leg", **ON_CHROMA)
+@fault("a delete forgets the vector index", **ON_CHROMA)
 def _() -> Any:
     return around(vector_index.ChromaVectorIndex, "delete", lambda original, self, rows: None)
 
 
-@fault("a write forgets the keyword leg")
+@fault("a write forgets the keyword index")
 def _() -> Any:
     return around(keyword_index.TantivyKeywordIndex, "add", lambda original, self, rows, terms: None)
 
 
-@fault("a write forgets the vector leg", **ON_CHROMA)
+@fault("a write forgets the vector index", **ON_CHROMA)
 def _() -> Any:
     return around(vector_index.ChromaVectorIndex, "add", lambda original, self, rows, vectors: None)
 
@@ -198,7 +198,7 @@ def _() -> Any:
 @fault("an update moves a document to the end of the order")
 def _() -> Any:
     def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, given: Any) -> Any:
-        held = commit._find(connection, partition, put.document.doc_id)
+        held = commit._document_key(connection, partition, put.document.doc_id)
         if held is not None:
             commit._remove_document(connection, partition, held, tally, keep=given.keep_vectors)
         key, _ = original(connection, put, partition, tally, given)
@@ -222,8 +222,8 @@ def _() -> Any:
 def _() -> Any:
     return around(
         storage.Store,
-        "forget",
-        lambda original, self, owner: storage.Outcome(
+        "delete_partition",
+        lambda original, self, owner: storage.CommitResult(
             deleted=self.stats(Scope(owner)).documents - self.stats(Scope(owner)).shared_documents
         ),
     )
@@ -237,7 +237,7 @@ def _() -> Any:
                 original(self, part.owner)
         return original(self, owner)
 
-    return around(storage.Store, "forget", more)
+    return around(storage.Store, "delete_partition", more)
 
 
 @fault("a delete by filter ignores the ids")
@@ -263,8 +263,10 @@ def _() -> Any:
 
 @fault("ties are broken backwards")
 def _() -> Any:
-    def backwards(found: Any, key: Any) -> list[Any]:
-        return builtins.sorted(found, key=lambda row: (*key(row)[:-2], -key(row)[-2], key(row)[-1]))
+    def backwards(rows: Any, *, key: Any = None, **options: Any) -> list[Any]:
+        if key is None:
+            return builtins.sorted(rows, **options)
+        return builtins.sorted(rows, key=lambda row: (*key(row)[:-2], -key(row)[-2], key(row)[-1]))
 
     return patch.object(ranking, "sorted", backwards, create=True)
 
@@ -287,7 +289,7 @@ def _() -> Any:
     return around(ranking, "fuse", lambda original, rule, lists, weights: original(rule, lists, (0.5, 0.5)))
 
 
-@fault("the legs are exchanged in fusion")
+@fault("the indexes are exchanged in fusion")
 def _() -> Any:
     return around(
         ranking, "fuse_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])

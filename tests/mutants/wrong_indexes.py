@@ -1,4 +1,4 @@
-"""Wrong legs: each the plain reference with one mistake."""
+"""Wrong indexes: each the plain reference with one mistake."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.contracts.reference import MemoryKeywords, MemoryVectors
 
-# -- keyword legs -----------------------------------------------------------------------------------------------------
+# -- keyword indexes -----------------------------------------------------------------------------------------------------
 
 
 class StaleFrequencies(MemoryKeywords):
@@ -133,7 +133,7 @@ class RoundsRows(MemoryKeywords):
         return super().rows().astype(np.int32).astype(np.int64)
 
 
-# -- vector legs ------------------------------------------------------------------------------------------------------
+# -- vector indexes ------------------------------------------------------------------------------------------------------
 
 
 class DotProduct(MemoryVectors):
