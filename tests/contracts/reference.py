@@ -302,8 +302,8 @@ class ReferenceStore:
             self._hit(
                 kept[place],
                 fused[place],
-                near.evidence(place),
-                words.evidence(place),
+                near.index_evidence(place),
+                words.index_evidence(place),
                 query,
                 fusion if mode == "hybrid" else mode,
                 share,
@@ -446,7 +446,7 @@ class _Leg:
     def ranking(self) -> list[tuple[int, float]]:
         return [(place, self.score[place]) for place in self.order()]
 
-    def evidence(self, place: int) -> IndexEvidence | None:
+    def index_evidence(self, place: int) -> IndexEvidence | None:
         if place not in self.raw:
             return None
         return IndexEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])

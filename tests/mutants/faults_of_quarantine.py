@@ -72,4 +72,4 @@ def _() -> Any:
     def the_same(original: Any, self: Any, request: Any, stamp: Any) -> Any:
         return original(self, replace(request, quarantined=False), stamp)
 
-    return around(cache.Results, "ticket", the_same)
+    return around(cache.ResultCache, "ticket", the_same)
