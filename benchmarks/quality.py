@@ -24,7 +24,7 @@ from pathlib import Path
 
 from langchain_agentrag import DualIndexer, SourceDocument
 from langchain_agentrag.evaluation.runner import measure
-from langchain_agentrag.evaluation.vectors import cached_embedder
+from langchain_agentrag.evaluation.vector_cache import cached_embedder
 
 sys.path.insert(0, str(Path(__file__).parent))
 DEPTH = 30  # chunks asked for, so that ten documents remain

@@ -11,7 +11,7 @@ from rich.text import Text
 from langchain_agentrag import __version__
 from langchain_agentrag.cli import evaluation, memory, render
 from langchain_agentrag.cli.evaluation import named_reranker
-from langchain_agentrag.cli.session import (
+from langchain_agentrag.cli.output import (
     DEFAULT_STORE,
     INTERRUPTED,
     AfterOption,
@@ -31,7 +31,7 @@ from langchain_agentrag.cli.session import (
     plain,
     side_channel,
 )
-from langchain_agentrag.cli.snippets import printable
+from langchain_agentrag.cli.terminal_text import printable
 from langchain_agentrag.cli.sources import sync as sync_sources
 from langchain_agentrag.types import SyncReport
 
@@ -127,7 +127,7 @@ def index(
     json: JsonOption = False,
 ) -> None:
     """Index files and folders; a second run does only what changed."""
-    from langchain_agentrag.cli.session import progress_bar
+    from langchain_agentrag.cli.output import progress_bar
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.indexer import DualIndexer
 

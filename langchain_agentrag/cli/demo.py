@@ -19,7 +19,7 @@ from rich.text import Text
 
 from langchain_agentrag.agent.citations import check_citations
 from langchain_agentrag.cli.render import bar, marked, reasons, report_view, source_of
-from langchain_agentrag.cli.session import side_channel, terminal
+from langchain_agentrag.cli.output import side_channel, terminal
 from langchain_agentrag.errors import NotAStoreError
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.tools import AgentRAGToolkit
@@ -280,7 +280,7 @@ def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, objec
     Raises:
         NotAStoreError: the folder exists already.
     """
-    from langchain_agentrag.cli.session import progress_bar
+    from langchain_agentrag.cli.output import progress_bar
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.indexer import DualIndexer
 

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.session import (
+from langchain_agentrag.cli.output import (
     DEFAULT_STORE,
     AgentOption,
     JsonOption,
@@ -27,7 +27,7 @@ from langchain_agentrag.cli.session import (
     open_existing,
     side_channel,
 )
-from langchain_agentrag.cli.snippets import printable
+from langchain_agentrag.cli.terminal_text import printable
 
 if TYPE_CHECKING:
     from langchain_agentrag.evaluation import Advice, Change, Collection, Evaluation, Failure
@@ -161,7 +161,7 @@ def evaluate(
     told = {
         "run": document,
         "changes": changed,
-        "legs": lab.against_legs(found),
+        "legs": lab.compare_settings(found),
         "failures": missed,
         "advice": None if advice is None else _advice_document(advice),
     }

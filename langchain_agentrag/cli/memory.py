@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.session import (
+from langchain_agentrag.cli.output import (
     DEFAULT_STORE,
     AfterOption,
     AgentOption,
@@ -22,7 +22,7 @@ from langchain_agentrag.cli.session import (
     open_existing,
     plain,
 )
-from langchain_agentrag.cli.snippets import printable, snippet
+from langchain_agentrag.cli.terminal_text import printable, snippet
 from langchain_agentrag.times import EPOCH, document_time
 from langchain_agentrag.types import SourceDocument
 

@@ -16,12 +16,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.snippets import printable, snippet
+from langchain_agentrag.cli.terminal_text import printable, snippet
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from langchain_agentrag.cli.source_sync import SourceOutcome
+    from langchain_agentrag.cli.sync import SourceOutcome
     from langchain_agentrag.store.verify import VerifyReport
     from langchain_agentrag.types import (
         Explanation,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from langchain_agentrag.cli import render
-from langchain_agentrag.cli.session import (
+from langchain_agentrag.cli.output import (
     INTERRUPTED,
     JsonOption,
     answer,
@@ -21,8 +21,8 @@ from langchain_agentrag.cli.session import (
 )
 
 if TYPE_CHECKING:
-    from langchain_agentrag.cli.source_config import Source, SourceFile
-    from langchain_agentrag.cli.source_sync import Run, SourceOutcome
+    from langchain_agentrag.cli.sync_config import Source, SourceFile
+    from langchain_agentrag.cli.sync import Run, SourceOutcome
 
 
 @guarded
@@ -44,8 +44,8 @@ def sync(
     json: JsonOption = False,
 ) -> None:
     """Bring the store in step with the sources of a file; exit code 1 if one of them failed."""
-    from langchain_agentrag.cli.source_config import read_source_file
-    from langchain_agentrag.cli.source_sync import Run
+    from langchain_agentrag.cli.sync_config import read_source_file
+    from langchain_agentrag.cli.sync import Run
     from langchain_agentrag.indexer import DualIndexer
 
     file = read_source_file(config, store=store)
@@ -78,7 +78,7 @@ def _chosen(file: "SourceFile", only: list[str]) -> "list[Source]":
 
 
 def _pass(run: "Run", sources: "Iterable[Source]") -> "list[SourceOutcome]":
-    from langchain_agentrag.cli.session import progress_bar
+    from langchain_agentrag.cli.output import progress_bar
 
     outcomes = []
     for source in sources:
@@ -92,7 +92,7 @@ def _pass(run: "Run", sources: "Iterable[Source]") -> "list[SourceOutcome]":
 
 def _follow(run: "Run", file: "SourceFile", chosen: "list[Source]", *, as_json: bool) -> None:
     """Pass after pass over what may have changed; only what did is told."""
-    from langchain_agentrag.cli.source_sync import due_sources
+    from langchain_agentrag.cli.sync import due_sources
 
     names = {source.name for source in chosen}
     if not as_json:

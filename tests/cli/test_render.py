@@ -15,8 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from langchain_agentrag.cli.render import bar, breaks, hits_table, passage_view, place, report_view
-from langchain_agentrag.cli.session import hits_document, to_json
-from langchain_agentrag.cli.snippets import NEAR, WINDOW, printable, snippet
+from langchain_agentrag.cli.output import hits_document, to_json
+from langchain_agentrag.cli.terminal_text import NEAR, WINDOW, printable, snippet
 from langchain_agentrag.types import Explanation, Failure, Hit, Hits, IndexEvidence, Passage, SyncReport
 
 

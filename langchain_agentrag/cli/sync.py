@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.cli.source_config import Source, SourceFile
+from langchain_agentrag.cli.sync_config import Source, SourceFile
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 from langchain_agentrag.errors import AgentRagError, MissingExtraError
 from langchain_agentrag.types import Failure, SyncReport

@@ -30,7 +30,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from langchain_agentrag.cli.snippets import printable
+from langchain_agentrag.cli.terminal_text import printable
 from langchain_agentrag.connector import Gap
 from langchain_agentrag.errors import AgentRagError, NotAStoreError, StoreError, UsageError
 
