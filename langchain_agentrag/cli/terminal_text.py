@@ -1,4 +1,4 @@
-"""The part of a passage worth showing on a terminal: a window around the words that matched."""
+"""Text on a terminal: control characters, snippets around matched words, line breaking of mixed Chinese and English."""
 
 from __future__ import annotations
 
@@ -8,28 +8,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, get_character_cell_size
+from rich.measure import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
+
 WINDOW = 160
-"""Cells a snippet may take; two lines of a usual terminal. A Chinese character takes two."""
+"""Cells of a snippet: two lines of a usual terminal. A Chinese character takes two."""
 
 NEAR = 40
-"""Cells within which a sentence end is worth moving the cut to."""
+"""Cells by which a cut may be moved to a sentence end."""
 
 _SENTENCE_END = re.compile(r"[。！？；!?;]+[”’」』）)\"']*|\.(?=\s)|\n+")
 _PAUSE = re.compile(r"[，、：,:]\s*|\s+")
+_NEVER_FIRST = frozenset("，。、；：！？）】》」』”’…,.;:!?)]}%")
+_NEVER_LAST = frozenset("（【《「『“‘([{")
 _BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A window of a passage, on one line.
+    """Window of a passage on one line.
 
     Attributes:
-        text: What to show, with an ellipsis where it was cut.
-        highlights: Character spans within `text` that matched.
+        text: The window, with an ellipsis where the passage was cut.
+        highlights: Character spans of matched words in `text`.
     """
 
     text: str
@@ -37,23 +43,23 @@ class Snippet:
 
 
 def printable(text: str) -> str:
-    """The text, of the same length, without characters that could steer the terminal.
+    """Replace characters that could control the terminal; the length stays the same.
 
-    Stored text is anyone's: an escape sequence in it must be shown, not obeyed. Line ends and tabs stay.
+    Stored text is untrusted: an escape sequence in it must not be executed. Line ends and tabs stay.
     """
 
-    def harmless(char: str) -> str:
+    def replace(char: str) -> str:
         if char in "\n\t":
             return char
         if char in _BIDI_CONTROLS or unicodedata.category(char) in {"Cc", "Cs"}:
             return "\ufffd"
         return char
 
-    return text if text.isprintable() else "".join(map(harmless, text))
+    return text if text.isprintable() else "".join(map(replace, text))
 
 
 def snippet(text: str, highlights: Sequence[tuple[int, int]] = (), *, width: int = WINDOW) -> Snippet:
-    """The best window of at most about `width` cells, cut at sentence ends where one is near.
+    """Return the window with the most matched words, about `width` cells, cut at sentence ends where one is near.
 
     Args:
         text: The passage.
@@ -62,21 +68,17 @@ def snippet(text: str, highlights: Sequence[tuple[int, int]] = (), *, width: int
     """
     spans = sorted((start, end) for start, end in highlights if 0 <= start < end <= len(text))
     text = printable(text)
-    start, end = _window(text, spans, width)
+    start, end = 0, len(text)
+    if cell_len(text) > width:
+        anchor, last = _densest_span(text, spans, width)
+        room = max(0, width - cell_len(text[anchor:last]))
+        start = _window_start(text, anchor, room // 3)
+        end = _window_end(text, start, max(last, anchor), width)
     return _on_one_line(text, start, end, spans)
 
 
-def _window(text: str, spans: Sequence[tuple[int, int]], width: int) -> tuple[int, int]:
-    if cell_len(text) <= width:
-        return 0, len(text)
-    anchor, last = _richest(text, spans, width)
-    room = max(0, width - cell_len(text[anchor:last]))
-    start = _start_near(text, anchor, room // 3)
-    return start, _end_near(text, start, max(last, anchor), width)
-
-
-def _richest(text: str, spans: Sequence[tuple[int, int]], width: int) -> tuple[int, int]:
-    """Start and end of the stretch that shows the most different matched words; the first of equals."""
+def _densest_span(text: str, spans: Sequence[tuple[int, int]], width: int) -> tuple[int, int]:
+    """Return the stretch within `width` with the most different matched words; the first of equals."""
     best, best_count = (0, 0), 0
     for index, (start, _) in enumerate(spans):
         words, last = set[str](), start
@@ -90,59 +92,108 @@ def _richest(text: str, spans: Sequence[tuple[int, int]], width: int) -> tuple[i
     return best
 
 
-def _start_near(text: str, anchor: int, room: int) -> int:
-    """Where to begin: at the sentence of the anchor if near, else `room` cells before, at a word."""
-    far = _back(text, anchor, max(room, NEAR))
-    ends = [match.end() for match in _SENTENCE_END.finditer(text, far, anchor)]
+def _window_start(text: str, anchor: int, room: int) -> int:
+    """Return the start of the anchor's sentence if near, else a word boundary `room` cells before."""
+    earliest = _move_back(text, anchor, max(room, NEAR))
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, earliest, anchor)]
     if ends:
         return ends[-1]
-    if far == 0:
+    if earliest == 0:
         return 0
-    start = _back(text, anchor, room)
+    start = _move_back(text, anchor, room)
     pause = _PAUSE.search(text, start, anchor)
     return pause.end() if pause else start
 
 
-def _end_near(text: str, start: int, needed: int, width: int) -> int:
-    """Where to stop: `width` cells after `start`, or at the sentence end that comes shortly before that."""
+def _window_end(text: str, start: int, needed: int, width: int) -> int:
+    """Return the position `width` cells after `start`, or the sentence end shortly before it."""
     stop, cells = start, 0
     while stop < len(text) and cells + (size := get_character_cell_size(text[stop])) <= width:
         cells, stop = cells + size, stop + 1
     stop = max(stop, needed)
     if stop >= len(text):
         return len(text)
-    ends = [match.end() for match in _SENTENCE_END.finditer(text, max(needed, _back(text, stop, NEAR)), stop)]
+    ends = [
+        match.end() for match in _SENTENCE_END.finditer(text, max(needed, _move_back(text, stop, NEAR)), stop)
+    ]
     if ends:
         return ends[-1]
-    space = text.rfind(" ", max(needed, _back(text, stop, NEAR // 2)), stop)
+    space = text.rfind(" ", max(needed, _move_back(text, stop, NEAR // 2)), stop)
     return space if space > start else stop
 
 
-def _back(text: str, position: int, cells: int) -> int:
-    """The position `cells` before this one."""
+def _move_back(text: str, position: int, cells: int) -> int:
+    """Return the position `cells` cells before a position."""
     while position > 0 and (cells := cells - get_character_cell_size(text[position - 1])) >= 0:
         position -= 1
     return position
 
 
 def _on_one_line(text: str, start: int, end: int, spans: Sequence[tuple[int, int]]) -> Snippet:
-    """The window with every run of white space as one space, and the spans moved along."""
-    shown: list[str] = []
-    places: dict[int, int] = {}
+    """Return the window with every run of white space as one space, and the spans moved accordingly."""
+    line: list[str] = []
+    offsets: dict[int, int] = {}
     for position in range(start, end):
         char = " " if text[position].isspace() else text[position]
-        places[position] = len(shown)
-        if char != " " or (shown and shown[-1] != " "):
-            shown.append(char)
-    places[end] = len(shown)
-    while shown and shown[-1] == " ":
-        shown.pop()
+        offsets[position] = len(line)
+        if char != " " or (line and line[-1] != " "):
+            line.append(char)
+    offsets[end] = len(line)
+    while line and line[-1] == " ":
+        line.pop()
     before = "… " if text[:start].strip() else ""
     after = " …" if text[end:].strip() else ""
-    moved = []
-    for left, right in spans:
-        left, right = max(left, start), min(right, end)  # noqa: PLW2901  (clipped to the window)
-        if left < right:
-            pair = (places[left] + len(before), min(places[right], len(shown)) + len(before))
-            moved.append(pair)
-    return Snippet(before + "".join(shown) + after, tuple(pair for pair in moved if pair[0] < pair[1]))
+    clipped = [(max(left, start), min(right, end)) for left, right in spans]
+    moved = (
+        (offsets[left] + len(before), min(offsets[right], len(line)) + len(before))
+        for left, right in clipped
+        if left < right
+    )
+    return Snippet(before + "".join(line) + after, tuple(span for span in moved if span[0] < span[1]))
+
+
+# -- line breaking --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedText:
+    """Text that breaks at spaces and between wide characters; Rich breaks at spaces only."""
+
+    text: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines, each within the width."""
+        for line in self.text.split("\n", allow_blank=True):
+            for part in line.divide(line_breaks(line.plain, options.max_width)):
+                part.rstrip()
+                part.no_wrap = True
+                yield part
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Take all the available width."""
+        return Measurement(min(20, options.max_width), options.max_width)
+
+
+def line_breaks(line: str, width: int) -> list[int]:
+    """Return the offsets at which to cut a line so that each piece fits into `width` cells."""
+    cuts: list[int] = []
+    start = cells = 0
+    last_chance = None
+    for position, char in enumerate(line):
+        if position > start and _may_break(line, position):
+            last_chance = position
+        size = get_character_cell_size(char)
+        while cells + size > width and position > start and char != " ":
+            cut = position if last_chance is None else last_chance
+            cuts.append(cut)
+            start, last_chance = cut, None
+            cells = sum(map(get_character_cell_size, line[start:position]))
+        cells += size
+    return cuts
+
+
+def _may_break(line: str, position: int) -> bool:
+    before, after = line[position - 1], line[position]
+    if before in _NEVER_LAST or after in _NEVER_FIRST or after == " ":
+        return False
+    return before == " " or get_character_cell_size(before) == 2 or get_character_cell_size(after) == 2  # noqa: PLR2004

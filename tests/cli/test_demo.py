@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from langchain_agentrag.cli import demo
-from langchain_agentrag.cli import demo as cli_demo
 from langchain_agentrag.connectors.files import FileSystemConnector
 from langchain_agentrag.indexer import DualIndexer
 
@@ -121,4 +120,4 @@ def test_the_command_to_go_on_with_is_one_the_shell_finds(
     program.chmod(0o755)
     monkeypatch.setattr("sys.argv", [str(program), "demo"])
     monkeypatch.setenv("PATH", str(program.parent if known else tmp_path))
-    assert shutil.which(cli_demo._command()) == str(program)
+    assert shutil.which(demo._command()) == str(program)
