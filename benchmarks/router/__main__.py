@@ -100,7 +100,7 @@ def read_into(folder: Path) -> Counter[str]:
         route = by.route(json.loads(line)["text"], now=NOW)
         counts["questions"] += 1
         counts["past or database"] += bool(route.types)
-        counts["one leg only"] += route.search_type in {"keyword", "vector"}
+        counts["one index only"] += route.search_type in {"keyword", "vector"}
         dated = bool(route.after or route.before)
         counts["a time relative to now"] += dated and not route.soft
         counts["a date on trial"] += dated and route.soft

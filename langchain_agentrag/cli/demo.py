@@ -45,43 +45,6 @@ ANSWER = "上次是气管接头漏气，换了八毫米快插接头 [{first}]。
 
 _HIT = re.compile(r'\[1\] doc_id="(?P<doc_id>[^"]+)" chunk_id=(?P<chunk_id>\d+) score=\S+ ref=(?P<ref>\w+)')
 
-
-def two_hops(indexer: DualIndexer) -> tuple[list[tuple[str, str]], bool]:
-    """Let a scripted agent search, read, search with what it read, read, and answer with citations.
-
-    The script sees the text that a model sees, and takes document and chunk of the first hit from it.
-
-    Returns:
-        The steps as (call, answer), and whether both passages were found, read and cited, with the claimed facts.
-    """
-    search, read = AgentRAGToolkit(indexer=indexer, language="zh").get_tools()
-    steps: list[tuple[str, str]] = []
-    passages: list[dict[str, Any]] = []
-
-    def call(tool: Any, **arguments: Any) -> str:  # noqa: ANN401  a LangChain tool
-        answer = str(tool.invoke(arguments))
-        listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        steps.append((f"{tool.name}({listed})", answer))
-        return answer
-
-    def search_and_read(query: str, fact: str) -> tuple[str, bool]:
-        hit = _HIT.search(call(search, query=query, k=2))
-        if hit is None:
-            return "", False
-        arguments = {"doc_id": hit["doc_id"], "chunk_id": int(hit["chunk_id"])}
-        text = call(read, **arguments)
-        tool_call = {"type": "tool_call", "id": "1", "name": read.name, "args": arguments}
-        passages.extend(read.invoke(tool_call).artifact)
-        return hit["ref"], fact in text
-
-    first, has_first = search_and_read("E1102 停机 上次怎么修好", FIRST_FACT)
-    second, has_second = search_and_read("快插接头 8 mm 库存 位置", SECOND_FACT)
-    answer = ANSWER.format(first=first, second=second)
-    report = check_citations(answer, passages)
-    steps += [("answer", answer), ("citations", str(report))]
-    return steps, has_first and has_second and report.completeness == 1 and not report.refuted
-
-
 K = 3
 """Passages per question: few enough that being among them means something."""
 
@@ -107,11 +70,6 @@ class Question:
     def rank(self) -> int | None:
         """Rank of the answering passage, from 1, or None when it was not found."""
         return next((rank for rank, hit in enumerate(self.hits, start=1) if self.wanted in hit.text), None)
-
-    @property
-    def best(self) -> Hit | None:
-        """The answering passage, if found."""
-        return None if self.rank is None else self.hits[self.rank - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +150,7 @@ def other_scenes(
     yield _paraphrases(indexer, has_meaning=has_meaning)
     yield _exact_code(indexer, has_meaning=has_meaning)
     yield _private_note(indexer)
-    yield _two_hops(indexer)
+    yield _agent_at_work(indexer)
     yield _again(indexer, connector, folder)
     yield _edit(indexer, connector, folder)
 
@@ -248,10 +206,39 @@ def _private_note(indexer: DualIndexer) -> Scene:
     return Scene("A private note", claim, holds, report, (lina, otto, nobody))
 
 
-def _two_hops(indexer: DualIndexer) -> Scene:
-    steps, holds = two_hops(indexer)
+def _agent_at_work(indexer: DualIndexer) -> Scene:
+    """A scripted agent searches, reads, searches with what it read, reads, and answers with citations.
+
+    The script sees the text that a model sees, and takes document and chunk of the first hit from it.
+    """
+    search, read = AgentRAGToolkit(indexer=indexer, language="zh").get_tools()
+    steps = [("question", QUESTION)]
+    passages: list[dict[str, Any]] = []
+
+    def call(tool: Any, **arguments: Any) -> str:  # noqa: ANN401  a LangChain tool
+        answer = str(tool.invoke(arguments))
+        listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        steps.append((f"{tool.name}({listed})", answer))
+        return answer
+
+    def search_and_read(query: str, fact: str) -> tuple[str, bool]:
+        hit = _HIT.search(call(search, query=query, k=2))
+        if hit is None:
+            return "", False
+        arguments = {"doc_id": hit["doc_id"], "chunk_id": int(hit["chunk_id"])}
+        text = call(read, **arguments)
+        tool_call = {"type": "tool_call", "id": "1", "name": read.name, "args": arguments}
+        passages.extend(read.invoke(tool_call).artifact)
+        return hit["ref"], fact in text
+
+    first, has_first = search_and_read("E1102 停机 上次怎么修好", FIRST_FACT)
+    second, has_second = search_and_read("快插接头 8 mm 库存 位置", SECOND_FACT)
+    answer = ANSWER.format(first=first, second=second)
+    report = check_citations(answer, passages)
+    steps += [("answer", answer), ("citations", str(report))]
+    holds = has_first and has_second and report.completeness == 1 and not report.refuted
     claim = "An agent with the tools `search` and `read` needs two hops, and cites what it read."
-    return Scene("An agent at work", claim, holds, steps=(("question", QUESTION), *steps))
+    return Scene("An agent at work", claim, holds, steps=tuple(steps))
 
 
 def _again(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) -> Scene:
@@ -326,10 +313,8 @@ def any_claim_failed(result: dict[str, object]) -> bool:
 
 
 def _opening(folder: Path, embeddings: str) -> RenderableType:
-    model = {"local": "multilingual-e5-small, on this machine", "hash": "hashed words, no model"}
-    return Text(
-        f"A small workshop's files are in {folder}\nEmbeddings: {model.get(embeddings, embeddings)}", "dim"
-    )
+    models = {"local": "multilingual-e5-small, on this machine", "hash": "hashed words, no model"}
+    return Text(f"A small workshop's files are in {folder}\nEmbeddings: {models[embeddings]}", "dim")
 
 
 def _scene_view(number: int, scene: Scene) -> RenderableType:

@@ -238,13 +238,8 @@ def _view(
     parts += [_change_line(change) for change in changes if change.measure == result.measures[0]]
     ranks = result.runs[result.main].ranks
     failed = sum((rank or 11) > 10 for rank in ranks.values())  # noqa: PLR2004  the first ten
-    parts.append(
-        Text(
-            f"{failed} questions without an expected source among the first ten:"
-            if failed
-            else "Nothing missed."
-        )
-    )
+    heading = f"{failed} questions without an expected source among the first ten:"
+    parts.append(Text(heading if failed else "Nothing missed."))
     parts += [
         Text(
             f"- {printable(failure.text[:90])}  ({failure.cause.replace('_', ' ')})".replace("\n", " "), "dim"

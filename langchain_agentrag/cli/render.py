@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich import filesize
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,7 +19,6 @@ from langchain_agentrag.cli.terminal_text import WrappedText, printable, snippet
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from langchain_agentrag.cli.sync import SourceOutcome
     from langchain_agentrag.store.verify import VerifyReport
     from langchain_agentrag.types import (
         Explanation,
@@ -41,7 +41,6 @@ UNSURE = (
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _MOST_FAILURES = 20
 _NARROW = 60  # columns
-_KILO = 1000
 _SAFE_WORD = re.compile(r"[\w@%+=:,./-]+")
 
 # Keys of a locator, in the order in which they are displayed, with their wording.
@@ -268,36 +267,13 @@ def sync_report_view(report: SyncReport) -> Group:
                 "yellow",
             )
         )
-    lines += _failure_lines("failed", report.failed, "red")
-    lines += _failure_lines("skipped", report.skipped, "dim")
+    lines += failure_lines("failed", report.failed, "red")
+    lines += failure_lines("skipped", report.skipped, "dim")
     return Group(*lines)
 
 
-def sources_view(outcomes: Sequence[SourceOutcome]) -> Group:
-    """Return the result of each source of a sync file, with the errors."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    counted = ("added", "updated", "deleted", "unchanged")
-    for name in ("source", "of", *counted, "failed"):
-        table.add_column(name, justify="left" if name in {"source", "of"} else "right", overflow="fold")
-    notes: list[Text] = []
-    for outcome in outcomes:
-        report, name = outcome.report, printable(outcome.name)
-        owner = "–" if outcome.agent_id is None else printable(outcome.agent_id)
-        failed = "all" if outcome.error else str(len(report.failed))
-        cells = (str(getattr(report, count)) for count in counted)
-        style = "red" if outcome.failed else "dim" if outcome.removed else None
-        table.add_row(Text(name), Text(owner), *cells, failed, style=style)
-        if outcome.error:
-            notes.append(Text(f"{name} failed: {printable(outcome.error)}".replace("\n", " "), "red"))
-        notes += _failure_lines(f"{name} failed", report.failed, "red")
-        notes += _failure_lines(f"{name} skipped", report.skipped, "dim")
-        if outcome.removed and not report.deleted:
-            kept = f"{name} is not in the file any more; its documents are kept, --prune removes them"
-            notes.append(Text(kept, "yellow"))
-    return Group(table, *notes)
-
-
-def _failure_lines(verb: str, items: Iterable[Failure], style: str) -> list[Text]:
+def failure_lines(verb: str, items: Iterable[Failure], style: str) -> list[Text]:
+    """Return one line per failed or skipped item, the first twenty."""
     items = list(items)
     lines = [
         Text(f"{verb}: {printable(item.key)}: {printable(item.reason)}".replace("\n", " "), style)
@@ -316,7 +292,7 @@ def record_table(record: object) -> Table:
     assert dataclasses.is_dataclass(record)  # noqa: S101  (callers pass dataclasses only)
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
-        shown = format_bytes(value) if field.name.startswith("bytes") else _format_value(value)
+        shown = filesize.decimal(value) if field.name.startswith("bytes") else _format_value(value)
         table.add_row(field.name.replace("_", " "), Text(printable(shown)))
     return table
 
@@ -347,14 +323,6 @@ def verify_view(report: VerifyReport) -> Group:
 
 def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def format_bytes(count: int) -> str:
-    """Return a number of bytes with its unit."""
-    amount, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
-    while amount >= _KILO and len(units) > 1:
-        amount, _ = amount / _KILO, units.pop(0)
-    return f"{amount:,.0f} {units[0]}" if units[0] == "bytes" else f"{amount:,.1f} {units[0]}"
 
 
 def _format_value(value: object) -> str:

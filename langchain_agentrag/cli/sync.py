@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
-from langchain_agentrag.cli import render
 from langchain_agentrag.cli.options import JsonOption
 from langchain_agentrag.cli.output import (
     build_vector_graph,
@@ -24,7 +27,9 @@ from langchain_agentrag.cli.output import (
     progress_bar,
     stderr_console,
 )
+from langchain_agentrag.cli.render import failure_lines
 from langchain_agentrag.cli.sync_config import Source, SourceFile, read_source_file
+from langchain_agentrag.cli.terminal_text import printable
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 from langchain_agentrag.errors import AgentRagError, MissingExtraError
 from langchain_agentrag.types import Failure, SyncReport
@@ -120,8 +125,32 @@ def _print_outcomes(outcomes: list[SourceOutcome], *, as_json: bool, one_line: b
     if as_json and one_line:
         sys.stdout.write(json_codec.dumps(document, ensure_ascii=False) + "\n")
     else:
-        print_result(render.sources_view(outcomes), document, as_json=as_json)
+        print_result(_outcomes_view(outcomes), document, as_json=as_json)
     sys.stdout.flush()
+
+
+def _outcomes_view(outcomes: Sequence[SourceOutcome]) -> Group:
+    """Return the result of each source of a sync file, with the errors."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    counted = ("added", "updated", "deleted", "unchanged")
+    for name in ("source", "of", *counted, "failed"):
+        table.add_column(name, justify="left" if name in {"source", "of"} else "right", overflow="fold")
+    notes: list[Text] = []
+    for outcome in outcomes:
+        report, name = outcome.report, printable(outcome.name)
+        owner = "–" if outcome.agent_id is None else printable(outcome.agent_id)
+        failed = "all" if outcome.error else str(len(report.failed))
+        cells = (str(getattr(report, count)) for count in counted)
+        style = "red" if outcome.failed else "dim" if outcome.removed else None
+        table.add_row(Text(name), Text(owner), *cells, failed, style=style)
+        if outcome.error:
+            notes.append(Text(f"{name} failed: {printable(outcome.error)}".replace("\n", " "), "red"))
+        notes += failure_lines(f"{name} failed", report.failed, "red")
+        notes += failure_lines(f"{name} skipped", report.skipped, "dim")
+        if outcome.removed and not report.deleted:
+            kept = f"{name} is not in the file any more; its documents are kept, --prune removes them"
+            notes.append(Text(kept, "yellow"))
+    return Group(table, *notes)
 
 
 # -- one pass over the sources ---------------------------------------------------------------------------------------

@@ -121,19 +121,23 @@ class SourceType:
     needs_path: bool = False
 
 
+def _options(settings: Settings, without: tuple[str, ...], **renamed: str) -> dict[str, Any]:
+    """Return the keyword arguments of a connector: the settings without some keys, others renamed."""
+    names = {"agent": "agent_id", **renamed}
+    return {names.get(key, key): value for key, value in settings.items() if key not in {"type", *without}}
+
+
 def _files_connector(settings: Settings, folder: Path) -> BaseConnector:
     from langchain_agentrag.connectors.files import FileSystemConnector
 
-    names = {"agent": "agent_id", "ignore_files": "respect_ignore_files"}
-    options = {names.get(key, key): value for key, value in settings.items() if key not in {"type", "path"}}
+    options = _options(settings, without=("path",), ignore_files="respect_ignore_files")
     return FileSystemConnector(folder / Path(settings["path"]).expanduser(), **options)
 
 
 def _database_connector(settings: Settings, folder: Path) -> BaseConnector:
     from langchain_agentrag.connectors.sql.connector import DatabaseConnector
 
-    names = {"agent": "agent_id"}
-    options = {names.get(key, key): value for key, value in settings.items() if key not in {"type", "url"}}
+    options = _options(settings, without=("url",))
     if isinstance(options.get("metadata"), str):
         options["metadata"] = [options["metadata"]]
     return DatabaseConnector(_absolute_url(settings["url"], folder), **options)
@@ -142,19 +146,16 @@ def _database_connector(settings: Settings, folder: Path) -> BaseConnector:
 def _schema_connector(settings: Settings, folder: Path) -> BaseConnector:
     from langchain_agentrag.connectors.sql.schema import DatabaseSchemaConnector
 
-    options = {key: value for key, value in settings.items() if key not in {"type", "url", "agent"}}
+    options = _options(settings, without=("url",))
     for key in {"tables", "schemas"} & options.keys():
         options[key] = [options[key]] if isinstance(options[key], str) else options[key]
-    return DatabaseSchemaConnector(
-        _absolute_url(settings["url"], folder), agent_id=settings.get("agent"), **options
-    )
+    return DatabaseSchemaConnector(_absolute_url(settings["url"], folder), **options)
 
 
 def _memory_connector(settings: Settings, folder: Path) -> BaseConnector:
     from langchain_agentrag.connectors.memory import AgentMemoryConnector
 
-    handled = {"type", "path", "url", "agent", "agents", "zone"}
-    options = {key: value for key, value in settings.items() if key not in handled}
+    options = _options(settings, without=("path", "url", "agent", "agents", "zone"))
     if "zone" in settings:
         options["zone"] = _zone(settings["zone"])
     path = settings.get("path")

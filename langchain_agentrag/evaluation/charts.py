@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from langchain_agentrag.errors import MissingExtraError
@@ -36,7 +37,7 @@ def interval_chart(means: Mapping[str, Interval]) -> str:
     def draw(axes: Axes) -> None:
         limit = max(1.0, *(mean.high for mean in means.values()))
         axes.barh(range(len(means)), limit, color=_GRID, clip_on=False)
-        for row, (mean, color) in enumerate(zip(means.values(), _colors(means), strict=True)):
+        for row, (mean, color) in enumerate(zip(means.values(), cycle(_COLORS), strict=False)):
             axes.barh(row, mean.mean, color=color, clip_on=False)
             axes.hlines(row, mean.low, mean.high, color=_INK, linewidth=1.4, clip_on=False)
             label = f"{mean.mean:.3f}  ({mean.low:.3f} – {mean.high:.3f})"
@@ -52,7 +53,7 @@ def latency_chart(milliseconds: Mapping[str, tuple[float, float]]) -> str:
     def draw(axes: Axes) -> None:
         limit = max((high for _, high in milliseconds.values()), default=0.0) or 1.0
         for row, ((median, high), color) in enumerate(
-            zip(milliseconds.values(), _colors(milliseconds), strict=True)
+            zip(milliseconds.values(), cycle(_COLORS), strict=False)
         ):
             axes.barh(row, high, color=color, alpha=0.32, clip_on=False)
             axes.barh(row, median, color=color, clip_on=False)
@@ -69,7 +70,7 @@ def success_chart(shares: Mapping[str, Sequence[float]]) -> str:
     def draw(axes: Axes) -> None:
         lines = [
             axes.plot(range(1, len(values) + 1), values, color=color, linewidth=2, clip_on=False)[0]
-            for values, color in zip(shares.values(), _colors(shares), strict=True)
+            for values, color in zip(shares.values(), cycle(_COLORS), strict=False)
         ]
         axes.set_ylim(0, 1)
         axes.set_xlim(1, max(2, depth))
@@ -80,10 +81,6 @@ def success_chart(shares: Mapping[str, Sequence[float]]) -> str:
         axes.legend(lines, labels, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
 
     return _svg(draw, (6.5, 2.6))
-
-
-def _colors(names: Iterable[str]) -> list[str]:
-    return [_COLORS[row % len(_COLORS)] for row, _ in enumerate(names)]
 
 
 def _label_rows(axes: Axes, names: Iterable[str], limit: float) -> None:

@@ -96,8 +96,8 @@ class TestWithTheModel:
         assert scene.report.updated == 1
         assert scene.report.unchanged == scenes["Real files"].report.added - 1
         before, after = scene.questions
-        assert "200 yuan" in before.best.text
-        assert "350 yuan" in after.best.text
+        assert "200 yuan" in before.hits[before.rank - 1].text
+        assert "350 yuan" in after.hits[after.rank - 1].text
         assert not any("200 yuan" in hit.text for hit in after.hits)
 
 
