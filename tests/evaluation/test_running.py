@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from langchain_agentrag import DualIndexer, SourceDocument
-from langchain_agentrag.errors import UsageError
+from langchain_agentrag.errors import MissingExtraError, UsageError
 from langchain_agentrag.evaluation import (
     Expected,
     Question,
@@ -255,3 +256,21 @@ def test_both_languages_say_the_same_things():
     for name, text in MESSAGES["en"].items():
         holes = re.compile(r"{(\w+)}")
         assert set(holes.findall(text)) == set(holes.findall(MESSAGES["zh"][name])), name
+
+
+def test_charts_take_any_name_of_a_setting(indexer: DualIndexer):
+    names = ["混合检索", "<script>x</script>", "$x$", "_under"]
+    result = evaluate(indexer, QUESTIONS[:2], {name: {"mode": "keyword"} for name in names}, depth=1)
+    page = html_report(result)
+    assert "<script" not in page
+    for name in ("混合检索", "&lt;script&gt;x&lt;/script&gt;", "$x$", "_under"):
+        assert page.count(name) >= len(result.measures) + 2, name
+
+
+@pytest.mark.parametrize("library", ["jinja2", "matplotlib", "scipy", "ir_measures"])
+def test_a_missing_library_names_its_extra(
+    library: str, indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[eval\]"):
+        html_report(evaluate(indexer, QUESTIONS[:2]))
