@@ -1,4 +1,4 @@
-"""Quality of the keyword leg alone: nDCG@10 per collection and analyzer setting, as a Markdown table.
+"""Quality of the keyword index alone: nDCG@10 per collection and analyzer setting, as a Markdown table.
 
     python benchmarks/analyzer.py --data DIR [--collections a,b] [--limit 500] [--speed]
 

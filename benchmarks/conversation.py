@@ -1,7 +1,7 @@
 """How often a question in a conversation is understood without a model: python benchmarks/conversation.py [--failures]
 
-`dialogues/dialogues.jsonl` holds dialogues in Chinese and English written for this purpose. Rules of
-`search/leaning.py` and `search/context.py` were changed for what went wrong in part "dev" alone; what went wrong in
+`dialogues/dialogues.jsonl` holds dialogues in Chinese and English written for this purpose. The rules
+of `search/followup.py` were changed for what went wrong in part "dev" alone; what went wrong in
 part "held" was counted and left. A question that stands alone must stay exactly as it is; one that leans must come out
 with the words in `must` and without those in `without`.
 """

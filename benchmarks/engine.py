@@ -1,10 +1,10 @@
-"""Speed of the engine, embedding excluded: writing, reopening, hybrid search, filters, recall of the vector leg.
+"""Speed of the engine, embedding excluded: writing, reopening, hybrid search, filters, recall of the vector index.
 
     python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer 100000] [--waiting 80000]
 
 Vectors are given (384 dimensions, clustered as text embeddings are); texts are mixed Chinese and English. With
 `--peer N`, N of the texts are also written by langchain-chroma in the same run, for the ratio; with `--waiting N`, N of
-them are searched before their graph is built.
+them are searched while they are unindexed, before their graph is built.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ EN = (
 )  # fmt: skip
 
 
-class GivenVectors(Embeddings):
-    """Hands out prepared vectors; other texts get a random direction of their own."""
+class PreparedEmbeddings(Embeddings):
+    """Prepared vectors of known texts; any other text gets a random direction of its own."""
 
     def __init__(self) -> None:
         self.known: dict[str, np.ndarray] = {}
@@ -56,10 +56,9 @@ class GivenVectors(Embeddings):
         return self._vector(text).tolist()
 
     def _vector(self, text: str) -> np.ndarray:
-        found = self.known.get(text)
-        return (
-            np.random.default_rng(abs(hash(text)) % 2**32).normal(size=DIMENSION) if found is None else found
-        )
+        if text in self.known:
+            return self.known[text]
+        return np.random.default_rng(abs(hash(text)) % 2**32).normal(size=DIMENSION)
 
 
 def make_texts(count: int, seed: int) -> list[str]:
@@ -82,7 +81,7 @@ def make_vectors(count: int, seed: int) -> np.ndarray:
 
 
 def timed(rounds: int, action) -> tuple[float, float]:
-    """Median and 95th percentile in milliseconds."""
+    """Return median and 95th percentile in milliseconds."""
     spent = []
     for number in range(rounds):
         started = time.perf_counter()
@@ -91,7 +90,7 @@ def timed(rounds: int, action) -> tuple[float, float]:
     return statistics.median(spent), statistics.quantiles(spent, n=20)[-1]
 
 
-def write_peer(texts: list[str], model: GivenVectors) -> float:
+def write_peer(texts: list[str], model: PreparedEmbeddings) -> float:
     from langchain_chroma import Chroma
 
     home = tempfile.mkdtemp()
@@ -113,7 +112,7 @@ def documents(texts: list[str], prefix: str) -> list[Document]:
 
 
 def recall(
-    indexer: DualIndexer, queries: list[str], model: GivenVectors, texts: list[str], vectors: np.ndarray
+    indexer: DualIndexer, queries: list[str], model: PreparedEmbeddings, texts: list[str], vectors: np.ndarray
 ) -> float:
     found = []
     for query in queries:
@@ -133,9 +132,9 @@ def import_seconds(module: str) -> float:
 
 
 def write_ours(
-    home: Path, texts: list[str], model: GivenVectors, agent: str | None = None
+    home: Path, texts: list[str], model: PreparedEmbeddings, agent: str | None = None
 ) -> tuple[float, float]:
-    """Chunks a second until all are written and found, and until the graph holds them all."""
+    """Return chunks per second until all are written and found, and until the graph holds them all."""
     with DualIndexer(home, model) as indexer:
         started = time.perf_counter()
         indexer.index_documents(documents(texts, agent or "shared"), agent)
@@ -144,8 +143,8 @@ def write_ours(
         return len(texts) / written, len(texts) / (time.perf_counter() - started)
 
 
-def compare_writing(texts: list[str], model: GivenVectors) -> None:
-    """The same texts and vectors into a store of ours and into langchain-chroma, one after the other."""
+def compare_writing(texts: list[str], model: PreparedEmbeddings) -> None:
+    """Write the same texts and vectors into a store of ours and into langchain-chroma."""
     home = Path(tempfile.mkdtemp())
     (ours, complete), peer = write_ours(home / "store", texts, model), write_peer(texts, model)
     shutil.rmtree(home, ignore_errors=True)
@@ -157,8 +156,8 @@ def compare_writing(texts: list[str], model: GivenVectors) -> None:
     print(f"| ratio | {ours / peer:.2f}, with the graph {complete / peer:.2f} |")
 
 
-def search_while_waiting(texts: list[str], model: GivenVectors, queries: list[str]) -> None:
-    """Searches of a store whose graph is not built yet: what waits is scanned exactly."""
+def search_unindexed(texts: list[str], model: PreparedEmbeddings, queries: list[str]) -> None:
+    """Search a store whose graph is not built yet: unindexed vectors are scanned exactly."""
     home = Path(tempfile.mkdtemp())
     with DualIndexer(home / "store", model) as indexer:
         indexer.index_documents(documents(texts, "shared"))
@@ -166,16 +165,15 @@ def search_while_waiting(texts: list[str], model: GivenVectors, queries: list[st
         started = time.perf_counter()
         indexer.search(queries[0], k=10)
         first = time.perf_counter() - started
-        waiting = indexer.stats().unindexed
-        median, high = timed(50, lambda number: indexer.search(queries[number], k=10))
+        unindexed = indexer.stats().unindexed
+        median, high = timed(min(50, len(queries)), lambda number: indexer.search(queries[number], k=10))
     shutil.rmtree(home, ignore_errors=True)
-    print(
-        f"| hybrid while {waiting:,} wait for the graph | p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.2f} s |"
-    )
+    times = f"p50 {median:.1f} ms, p95 {high:.1f} ms, first {first:.2f} s"
+    print(f"| hybrid while {unindexed:,} wait for the graph | {times} |")
 
 
-def bare_times(indexer: DualIndexer, queries: list[str], model: GivenVectors) -> None:
-    """Chroma and tantivy asked for the same candidates in turn, nothing scored: what a bare prototype would take."""
+def bare_times(indexer: DualIndexer, queries: list[str], model: PreparedEmbeddings) -> None:
+    """Time the calls of Chroma and tantivy for the same candidates, without scoring: the time of a bare prototype."""
     store, analyzer = indexer._store, indexer._analyzer  # noqa: SLF001
     shared, own = store.catalog.partition(None), store.catalog.partition("planner")
     vectors, terms = store.vectors(shared), [analyzer.analyze_query(query) for query in queries]
@@ -190,11 +188,11 @@ def bare_times(indexer: DualIndexer, queries: list[str], model: GivenVectors) ->
 
 
 def search_times(indexer: DualIndexer, queries: list[str]) -> None:
-    for name, given in SETTINGS.items():
+    for name, options in SETTINGS.items():
         counts = set()
 
-        def ask(number: int, given=given, counts=counts) -> None:
-            counts.add(len(indexer.search(queries[number], k=10, agent_id="planner", **given)))
+        def ask(number: int, options=options, counts=counts) -> None:
+            counts.add(len(indexer.search(queries[number], k=10, agent_id="planner", **options)))
 
         started = time.perf_counter()
         ask(0)
@@ -211,7 +209,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--peer", type=int, default=0, metavar="N", help="compare writing N texts")
     parser.add_argument(
-        "--waiting", type=int, default=0, metavar="N", help="search while N wait for the graph"
+        "--waiting",
+        type=int,
+        default=0,
+        metavar="N",
+        dest="unindexed",
+        help="search while N wait for the graph",
     )
     parser.add_argument("--store", help="keep the store here, and reuse it when it is there")
     options = parser.parse_args()
@@ -220,7 +223,7 @@ def main() -> None:
     shared_vectors = make_vectors(options.shared, 1)
     rng = random.Random(4)
     queries = [" ".join(rng.choice(shared).split()[:7]) + f" #{i}" for i in range(options.rounds)]
-    model = GivenVectors()
+    model = PreparedEmbeddings()
     model.known |= dict(zip(shared, shared_vectors, strict=True))
     model.known |= dict(zip(private, make_vectors(options.private, 2), strict=True))
     model.known |= dict(zip(queries, make_vectors(options.rounds, 3), strict=True))
@@ -230,7 +233,7 @@ def main() -> None:
     if options.peer:
         compare_writing(shared[: options.peer], model)
     if options.unindexed:
-        search_while_waiting(shared[: options.unindexed], model, queries)
+        search_unindexed(shared[: options.unindexed], model, queries)
     if not home.exists():
         rate, complete = write_ours(home, shared, model)
         print(f"| writing {options.shared:,} shared, until all is found | {rate:,.0f} chunks/s |")
@@ -246,7 +249,7 @@ def main() -> None:
         search_times(indexer, queries)
         bare_times(indexer, queries, model)
         share = recall(indexer, queries[:100], model, shared, shared_vectors)
-        print(f"| recall@10 of the vector leg | {share:.3f} |")
+        print(f"| recall@10 of the vector index | {share:.3f} |")
     bare, ours = import_seconds("langchain_core"), import_seconds("langchain_core, langchain_agentrag")
     print(f"| import beyond langchain_core | {ours - bare:.3f} s |")
     if not options.store:

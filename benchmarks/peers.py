@@ -1,4 +1,4 @@
-"""The peers of `quality.py`, on the chunks of the store, the vectors of its model, and the same depth.
+"""Peers of `quality.py` (LangChain, LlamaIndex) on the chunks of the store, the vectors of its model, the same depth.
 
 LangChain: `EnsembleRetriever` of `BM25Retriever`, as it comes and with jieba as `preprocess_func`, and Chroma.
 LlamaIndex: `QueryFusionRetriever` of its `BM25Retriever` and a vector index, in each mode that merges two rankings.
@@ -14,17 +14,18 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
+from beir_collections import DEPTH, Query, Search, Task, agent_of
 from langchain_core.embeddings import Embeddings
 
 from langchain_agentrag import Chunking, DualIndexer
 from langchain_agentrag.text.chunking import chunk_document
 
-DEPTH = 30
-Ask = Callable[[dict], list[str]]
+ChunkSearch = Callable[[str], list[str]]
+"""Text of a query → ids of documents, best first, one per chunk."""
 
 
-class SameVectors(Embeddings):
-    """The store's own embedder, as LangChain calls one."""
+class StoreEmbeddings(Embeddings):
+    """The embedder of the store as LangChain embeddings."""
 
     def __init__(self, indexer: DualIndexer) -> None:
         self.embedder = indexer.embedder
@@ -36,44 +37,44 @@ class SameVectors(Embeddings):
         return self.embedder.embed_query(text).tolist()
 
 
-def chunks_by_owner(task) -> dict[str | None, list[tuple[str, str]]]:
-    """Owner → (document id, text) of every chunk it may see."""
-    found: dict[str | None, list[tuple[str, str]]] = defaultdict(list)
+def chunks_by_owner(task: Task) -> dict[str | None, list[tuple[str, str]]]:
+    """Return owner → (document id, text) of every chunk it may see."""
+    owned: dict[str | None, list[tuple[str, str]]] = defaultdict(list)
     for document in task.documents:
         for chunk in chunk_document(document, Chunking()):
-            found[document.agent_id].append((document.doc_id, chunk.text))
-    shared = found.get(None, [])
-    return {owner: chunks if owner is None else [*shared, *chunks] for owner, chunks in found.items()}
+            owned[document.agent_id].append((document.doc_id, chunk.text))
+    shared = owned.get(None, [])
+    return {owner: chunks if owner is None else [*shared, *chunks] for owner, chunks in owned.items()}
 
 
-def per_owner(task, make: Callable[[list[tuple[str, str]]], Callable[[str], list[str]]]) -> Ask:
-    """Asks the retriever of the query's agent, made when it is first needed."""
-    owned, made = chunks_by_owner(task), {}
+def search_per_owner(task: Task, build: Callable[[list[tuple[str, str]]], ChunkSearch]) -> Search:
+    """Return a search with one retriever per agent, built when it is first needed."""
+    owned, searches = chunks_by_owner(task), {}
 
-    def ask(query: dict) -> list[str]:
-        agent = query.get("metadata", {}).get("agent_id")
+    def search(query: Query) -> list[str]:
+        agent = agent_of(query)
         owner = agent if agent in owned else None
-        if owner not in made:
-            made[owner] = make(owned[owner])
-        return list(dict.fromkeys(made[owner](query["text"])))
+        if owner not in searches:
+            searches[owner] = build(owned[owner])
+        return list(dict.fromkeys(searches[owner](query["text"])))
 
-    return ask
+    return search
 
 
 def langchain(tokenise: Callable[[str], list[str]] | None):
-    def peer(task, indexer: DualIndexer) -> Ask:
+    def peer(task: Task, indexer: DualIndexer) -> Search:
         from chromadb import EphemeralClient
         from langchain_chroma import Chroma
         from langchain_classic.retrievers import EnsembleRetriever
         from langchain_community.retrievers import BM25Retriever
         from langchain_core.documents import Document
 
-        model = SameVectors(indexer)
+        model = StoreEmbeddings(indexer)
 
-        def make(chunks: list[tuple[str, str]]) -> Callable[[str], list[str]]:
+        def build(chunks: list[tuple[str, str]]) -> ChunkSearch:
             documents = [Document(text, metadata={"doc_id": name}) for name, text in chunks]
-            given = {"preprocess_func": tokenise} if tokenise else {}
-            words = BM25Retriever.from_documents(documents, k=DEPTH, **given)
+            options = {"preprocess_func": tokenise} if tokenise else {}
+            keyword = BM25Retriever.from_documents(documents, k=DEPTH, **options)
             store = Chroma(
                 "p" + uuid.uuid4().hex,
                 model,
@@ -82,18 +83,18 @@ def langchain(tokenise: Callable[[str], list[str]] | None):
             )
             for start in range(0, len(documents), 1000):
                 store.add_documents(documents[start : start + 1000])
-            both = EnsembleRetriever(
-                retrievers=[words, store.as_retriever(search_kwargs={"k": DEPTH})], weights=[0.5, 0.5]
+            hybrid = EnsembleRetriever(
+                retrievers=[keyword, store.as_retriever(search_kwargs={"k": DEPTH})], weights=[0.5, 0.5]
             )
-            return lambda text: [found.metadata["doc_id"] for found in both.invoke(text)]
+            return lambda text: [document.metadata["doc_id"] for document in hybrid.invoke(text)]
 
-        return per_owner(task, make)
+        return search_per_owner(task, build)
 
     return peer
 
 
 def llama_index(mode: str):
-    def peer(task, indexer: DualIndexer) -> Ask:
+    def peer(task: Task, indexer: DualIndexer) -> Search:
         from llama_index.core import VectorStoreIndex
         from llama_index.core.base.embeddings.base import BaseEmbedding
         from llama_index.core.llms import MockLLM
@@ -102,9 +103,9 @@ def llama_index(mode: str):
         from llama_index.retrievers.bm25 import BM25Retriever
 
         logging.getLogger("bm25s").setLevel(logging.ERROR)
-        model = SameVectors(indexer)
+        model = StoreEmbeddings(indexer)
 
-        class Asking(BaseEmbedding):
+        class StoreEmbedding(BaseEmbedding):
             def _get_query_embedding(self, query: str) -> list[float]:
                 return model.embed_query(query)
 
@@ -114,7 +115,7 @@ def llama_index(mode: str):
             def _get_text_embedding(self, text: str) -> list[float]:
                 return model.embed_documents([text])[0]
 
-        def make(chunks: list[tuple[str, str]]) -> Callable[[str], list[str]]:
+        def build(chunks: list[tuple[str, str]]) -> ChunkSearch:
             vectors = np.concatenate(
                 [
                     model.embedder.embed_documents([text for _, text in chunks[start : start + 1000]])
@@ -126,11 +127,13 @@ def llama_index(mode: str):
                 for place, ((name, text), vector) in enumerate(zip(chunks, vectors, strict=True))
             ]
             depth = min(DEPTH, len(nodes))
-            near = VectorStoreIndex(nodes, embed_model=Asking()).as_retriever(similarity_top_k=depth)
+            vector = VectorStoreIndex(nodes, embed_model=StoreEmbedding()).as_retriever(
+                similarity_top_k=depth
+            )
             bare = [TextNode(id_=node.id_, text=node.text, metadata={}) for node in nodes]
-            words = BM25Retriever.from_defaults(nodes=bare, similarity_top_k=depth)
-            both = QueryFusionRetriever(
-                [near, words],
+            keyword = BM25Retriever.from_defaults(nodes=bare, similarity_top_k=depth)
+            hybrid = QueryFusionRetriever(
+                [vector, keyword],
                 llm=MockLLM(),
                 mode=mode,
                 similarity_top_k=DEPTH,
@@ -139,9 +142,9 @@ def llama_index(mode: str):
                 retriever_weights=[0.5, 0.5],
             )
             names = {node.id_: node.metadata["doc_id"] for node in nodes}
-            return lambda text: [names[found.node.node_id] for found in both.retrieve(text)]
+            return lambda text: [names[result.node.node_id] for result in hybrid.retrieve(text)]
 
-        return per_owner(task, make)
+        return search_per_owner(task, build)
 
     return peer
 

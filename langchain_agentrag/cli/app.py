@@ -1,4 +1,4 @@
-"""The commands of `agentrag`. Each one parses, calls the engine, and prints; nothing is decided here."""
+"""Commands of `agentrag`: each one parses its options, calls the engine and prints the result."""
 
 import enum
 from pathlib import Path
@@ -9,30 +9,33 @@ from rich.console import Group
 from rich.text import Text
 
 from langchain_agentrag import __version__
-from langchain_agentrag.cli import evaluation, memory, render
-from langchain_agentrag.cli.evaluation import named_reranker
-from langchain_agentrag.cli.session import (
+from langchain_agentrag.cli import evaluation, memory, render, sync
+from langchain_agentrag.cli.options import (
     DEFAULT_STORE,
-    INTERRUPTED,
     AfterOption,
     AgentOption,
     BeforeOption,
+    FilterOption,
     JsonOption,
+    RerankerOption,
     StoreOption,
-    answer,
-    build_graph,
-    confirmed,
-    fail,
-    guarded,
-    hits_document,
-    open_existing,
-    parsed_filter,
-    parsed_span,
-    plain,
-    side_channel,
+    load_reranker,
+    open_store,
+    parse_duration,
+    parse_filter,
 )
-from langchain_agentrag.cli.snippets import printable
-from langchain_agentrag.cli.sources import sync as sync_sources
+from langchain_agentrag.cli.output import (
+    build_vector_graph,
+    confirm,
+    fail_interrupted,
+    handle_errors,
+    hits_document,
+    json_value,
+    print_result,
+    progress_bar,
+    stderr_console,
+)
+from langchain_agentrag.cli.terminal_text import printable
 from langchain_agentrag.types import SyncReport
 
 if TYPE_CHECKING:
@@ -47,21 +50,21 @@ app = typer.Typer(
 )
 
 
-def _say_version(asked: bool) -> None:  # noqa: FBT001  (called by typer)
-    if asked:
+def _print_version(requested: bool) -> None:  # noqa: FBT001  (called by typer)
+    if requested:
         typer.echo(f"agentrag {__version__}")
         raise typer.Exit
 
 
 class Model(enum.StrEnum):
-    """Embeddings the demo can run with."""
+    """Embeddings of the demo."""
 
     local = "local"
     hash = "hash"
 
 
 class Mode(enum.StrEnum):
-    """Which legs take part in a search."""
+    """Indexes that take part in a search."""
 
     hybrid = "hybrid"
     vector = "vector"
@@ -72,14 +75,14 @@ class Mode(enum.StrEnum):
 def _main(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
 
 
 @app.command()
-@guarded
+@handle_errors
 def demo(
     *,
     store: Annotated[
@@ -91,17 +94,17 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Index a few real files and show what the search can do; exit code 1 if a claim does not hold."""
-    from langchain_agentrag.cli import demo as theatre
+    from langchain_agentrag.cli.demo import any_claim_failed, run_demo
 
-    result = theatre.play(store, embeddings.value, quiet=json)
+    result = run_demo(store, embeddings.value, quiet=json)
     if json:
-        answer("", result, as_json=True)
-    if theatre.failed(result):
+        print_result("", result, as_json=True)
+    if any_claim_failed(result):
         raise typer.Exit(1)
 
 
 @app.command()
-@guarded
+@handle_errors
 def index(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", exists=True, help="Files and folders.")],
     *,
@@ -126,8 +129,7 @@ def index(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Index files and folders; a second run does only what changed."""
-    from langchain_agentrag.cli.session import progress_bar
+    """Index files and folders; a second run indexes only what changed."""
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.indexer import DualIndexer
 
@@ -138,51 +140,46 @@ def index(
     try:
         with DualIndexer(store, embeddings=embeddings) as indexer:
             for path in paths:
-                left_out = [*(exclude or ()), *_store_inside(path, store)]
+                excluded = [*(exclude or ()), *_store_inside(path, store)]
                 connector = FileSystemConnector(
-                    path, glob=glob or "**/*", exclude=left_out, agent_id=agent, name=name
+                    path, glob=glob or "**/*", exclude=excluded, agent_id=agent, name=name
                 )
-                with progress_bar(side_channel(), f"Indexing {path.name or path}", connector) as moved:
-                    report += indexer.sync(connector, on_progress=moved)
-            build_graph(indexer)
+                with progress_bar(stderr_console(), f"Indexing {path.name or path}", connector) as update:
+                    report += indexer.sync(connector, on_progress=update)
+            build_vector_graph(indexer)
     except KeyboardInterrupt:
-        fail(
-            "stopped. What was finished is in the store, which is consistent; run the same command to go on.",
-            INTERRUPTED,
-        )
-    answer(render.report_view(report), report, as_json=json)
+        fail_interrupted()
+    print_result(render.sync_report_view(report), report, as_json=json)
     if report.failed and not (report.added or report.updated or report.unchanged):
         raise typer.Exit(1)
 
 
 def _store_inside(folder: Path, store: Path) -> list[str]:
-    """The store's own place, when it lies in the folder that is indexed: it must not index itself."""
+    """Return the path of a store inside the folder that is indexed: it must not index itself."""
     folder, store = folder.resolve(), store.resolve()
     return [store.relative_to(folder).as_posix()] if folder != store and store.is_relative_to(folder) else []
 
 
-app.command(name="sync")(sync_sources)
+app.command("sync")(handle_errors(sync.sync))
 
 
 @app.command()
-@guarded
+@handle_errors
 def search(
     query: Annotated[list[str], typer.Argument(metavar="QUERY", help="What to look for, in any words.")],
     *,
     store: StoreOption = DEFAULT_STORE,
     agent: AgentOption = None,
     k: Annotated[int, typer.Option("-k", "--top", help="How many passages.")] = 5,
-    mode: Annotated[Mode, typer.Option("--mode", help="Which legs to ask.")] = Mode.hybrid,
-    where: Annotated[str | None, typer.Option("--filter", help="Condition on the metadata, as JSON.")] = None,
+    mode: Annotated[Mode, typer.Option("--mode", help="Which indexes to search.")] = Mode.hybrid,
+    where: FilterOption = None,
     after: AfterOption = None,
     before: BeforeOption = None,
     recency: Annotated[
         str | None,
         typer.Option("--recency", help="Put the newer of near-equals first; a half-life such as 7d."),
     ] = None,
-    reranker: Annotated[
-        str | None, typer.Option("--reranker", help="Cross-encoder name or folder, or module:attribute.")
-    ] = None,
+    reranker: RerankerOption = None,
     rerank_timeout: Annotated[
         float | None, typer.Option("--rerank-timeout", help="Seconds the reranker may take.")
     ] = None,
@@ -207,9 +204,9 @@ def search(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Find passages, with the reason for each."""
-    condition, half_life = parsed_filter(where), parsed_span(recency, "--recency")
-    with open_existing(store) as indexer:
+    """Search passages, with the reason for each."""
+    condition, half_life = parse_filter(where), parse_duration(recency, "--recency")
+    with open_store(store) as indexer:
         hits = indexer.search(
             " ".join(query),
             k=k,
@@ -219,7 +216,7 @@ def search(
             after=after,
             before=before,
             recency=half_life,
-            reranker=named_reranker(reranker),
+            reranker=load_reranker(reranker),
             rerank_timeout=rerank_timeout,
             diversity=diversity,
             max_per_document=per_document,
@@ -228,11 +225,11 @@ def search(
             history=history,
             explain=explain,
         )
-    answer(render.hits_table(hits), hits_document(hits, agent_id=agent), as_json=json)
+    print_result(render.hits_table(hits), hits_document(hits, agent_id=agent), as_json=json)
 
 
 @app.command()
-@guarded
+@handle_errors
 def read(
     doc_id: Annotated[str, typer.Argument(metavar="DOC_ID", help="Document, as a search shows it.")],
     chunk_id: Annotated[int, typer.Argument(metavar="CHUNK_ID", help="Chunk in it, from 0.")] = 0,
@@ -243,14 +240,14 @@ def read(
     after: Annotated[int, typer.Option("--after", min=0, help="Chunks after it.")] = 0,
     json: JsonOption = False,
 ) -> None:
-    """Read a passage by its address, with its neighbours."""
-    with open_existing(store) as indexer:
+    """Read a passage by document and chunk, with its neighbours."""
+    with open_store(store) as indexer:
         passage = indexer.read(doc_id, chunk_id, before=before, after=after, agent_id=agent)
-    answer(render.passage_view(passage), passage, as_json=json)
+    print_result(render.passage_view(passage), passage, as_json=json)
 
 
 @app.command()
-@guarded
+@handle_errors
 def delete(
     doc_ids: Annotated[
         list[str] | None, typer.Argument(metavar="DOC_ID", help="Documents, as a search shows them.")
@@ -263,38 +260,38 @@ def delete(
     ] = None,
     after: AfterOption = None,
     before: BeforeOption = None,
-    where: Annotated[str | None, typer.Option("--filter", help="Condition on the metadata, as JSON.")] = None,
+    where: FilterOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Delete documents of one owner for good: those named, and those that every condition keeps."""
-    condition = parsed_filter(where)
+    """Delete documents of one owner for good: by id, or by conditions that all must hold."""
+    condition = parse_filter(where)
     if not (doc_ids or session or after or before or condition):
         msg = (
             "nothing is named: give document ids, --session, --after, --before or --filter. "
             "`agentrag forget AGENT` deletes all that is private to an agent."
         )
         raise typer.BadParameter(msg, param_hint="DOC_ID")
-    with open_existing(store) as indexer:
-        whose = "shared documents" if agent is None else f"documents of {agent!r}"
-        confirmed(f"Delete the {whose} that this names, for good?", yes=yes)
+    with open_store(store) as indexer:
+        owned = "shared documents" if agent is None else f"documents of {agent!r}"
+        confirm(f"Delete the {owned} that this names, for good?", yes=yes)
         report = indexer.delete(
             doc_ids or None, filter=condition, agent_id=agent, session=session, after=after, before=before
         )
-    answer(Group(Text(f"Deleted {report.deleted} documents.")), report, as_json=json)
+    print_result(Group(Text(f"Deleted {report.deleted} documents.")), report, as_json=json)
 
 
 @app.command()
-@guarded
+@handle_errors
 def expire(*, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Take off the disk what has expired; no search finds it either way."""
-    with open_existing(store) as indexer:
+    """Delete expired documents from the disk; searches ignore them either way."""
+    with open_store(store) as indexer:
         report = indexer.expire()
-    answer(Group(Text(f"Removed {report.deleted} expired documents.")), report, as_json=json)
+    print_result(Group(Text(f"Removed {report.deleted} expired documents.")), report, as_json=json)
 
 
 @app.command()
-@guarded
+@handle_errors
 def forget(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Agent whose private documents go.")],
     *,
@@ -303,53 +300,53 @@ def forget(
     json: JsonOption = False,
 ) -> None:
     """Delete everything private to an agent, text and vectors, for good."""
-    with open_existing(store) as indexer:
-        confirmed(f"Delete all private documents of {agent!r}, for good?", yes=yes)
+    with open_store(store) as indexer:
+        confirm(f"Delete all private documents of {agent!r}, for good?", yes=yes)
         report = indexer.forget_agent(agent)
     view = Group(Text(f"Forgot {report.deleted} documents of “{printable(agent)}”."))
-    answer(view, report, as_json=json)
+    print_result(view, report, as_json=json)
 
 
 @app.command()
-@guarded
+@handle_errors
 def stats(*, store: StoreOption = DEFAULT_STORE, agent: AgentOption = None, json: JsonOption = False) -> None:
-    """Say what the store holds."""
-    with open_existing(store) as indexer:
-        facts = indexer.stats(agent_id=agent)
-    answer(render.facts_table(facts), facts, as_json=json)
+    """Print figures of the store: documents, chunks, sizes."""
+    with open_store(store) as indexer:
+        figures = indexer.stats(agent_id=agent)
+    print_result(render.record_table(figures), figures, as_json=json)
 
 
 @app.command()
-@guarded
+@handle_errors
 def verify(
     *,
     store: StoreOption = DEFAULT_STORE,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also look into every chunk, and try to make agents leak.")
+        bool, typer.Option("--deep", help="Also read every chunk, and probe the isolation of agents.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Check that both indexes hold exactly what the catalog says; exit code 1 if not."""
-    with open_existing(store) as indexer:
+    """Check that both indexes match the catalog; exit code 1 if not."""
+    with open_store(store) as indexer:
         report = indexer.verify(deep=deep)
-    _say_sound(report, as_json=json)
+    _print_verification(report, as_json=json)
 
 
 @app.command()
-@guarded
+@handle_errors
 def repair(*, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Rebuild what differs from the catalog; nothing is embedded again."""
-    with open_existing(store) as indexer:
+    """Rebuild what does not match the catalog; nothing is embedded again."""
+    with open_store(store) as indexer:
         report = indexer.repair()
-    _say_sound(report, as_json=json)
+    _print_verification(report, as_json=json)
 
 
-def _say_sound(report: "VerifyReport", *, as_json: bool) -> None:
-    """The findings; exit code 1 when the store is not sound."""
-    answer(render.verdict_view(report), {"ok": report.ok, **plain(report)}, as_json=as_json)
+def _print_verification(report: "VerifyReport", *, as_json: bool) -> None:
+    """Print the problems of a store; exit code 1 if there are any."""
+    print_result(render.verify_view(report), {"ok": report.ok, **json_value(report)}, as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)
 
 
-app.command("memory")(guarded(memory.memory))
-app.command("eval")(guarded(evaluation.evaluate))
+app.command("memory")(handle_errors(memory.memory))
+app.command("eval")(handle_errors(evaluation.evaluate))

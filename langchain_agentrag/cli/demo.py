@@ -1,4 +1,4 @@
-"""What an agent does with the tools: search, read, search with what it learnt, read, answer. A script is the model."""
+"""`agentrag demo`: scenes on packaged files, each with a claim that is checked; a script stands in for a model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,15 @@ from rich.rule import Rule
 from rich.text import Text
 
 from langchain_agentrag.agent.citations import check_citations
-from langchain_agentrag.cli.render import bar, marked, reasons, report_view, source_of
-from langchain_agentrag.cli.session import side_channel, terminal
+from langchain_agentrag.cli.output import progress_bar, stderr_console, stdout_console
+from langchain_agentrag.cli.render import (
+    bar,
+    evidence_line,
+    highlighted_snippet,
+    source_label,
+    sync_report_view,
+)
+from langchain_agentrag.connectors.files import FileSystemConnector
 from langchain_agentrag.errors import NotAStoreError
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.tools import AgentRAGToolkit
@@ -30,64 +37,28 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.types import Progress
 
 QUESTION = "面板报 E1102 停机，上次是怎么修好的？要换的零件放在哪里？"
-LEARNT, FOUND = "八毫米的快插接头", "cabinet B2"
+FIRST_FACT, SECOND_FACT = "八毫米的快插接头", "cabinet B2"
 ANSWER = "上次是气管接头漏气，换了八毫米快插接头 [{first}]。备件在 cabinet B2，还有 2 个 [{second}]。"
 
 _HIT = re.compile(r'\[1\] doc_id="(?P<doc_id>[^"]+)" chunk_id=(?P<chunk_id>\d+) score=\S+ ref=(?P<ref>\w+)')
-
-
-def two_hops(indexer: DualIndexer) -> tuple[list[tuple[str, str]], bool]:
-    """The steps as (call, what came back), and whether both passages were found, read, cited and say what is claimed.
-
-    The script sees what a model sees, the text, and takes the coordinates of the first hit from there.
-    """
-    search, read = AgentRAGToolkit(indexer=indexer, language="zh").get_tools()
-    steps: list[tuple[str, str]] = []
-    opened: list[dict[str, Any]] = []
-
-    def call(tool: Any, **arguments: Any) -> str:  # noqa: ANN401  a LangChain tool
-        answer = str(tool.invoke(arguments))
-        shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        steps.append((f"{tool.name}({shown})", answer))
-        return answer
-
-    def hop(query: str, wanted: str) -> tuple[str, bool]:
-        hit = _HIT.search(call(search, query=query, k=2))
-        if hit is None:
-            return "", False
-        place = {"doc_id": hit["doc_id"], "chunk_id": int(hit["chunk_id"])}
-        text = call(read, **place)
-        opened.extend(
-            read.invoke({"type": "tool_call", "id": "1", "name": read.name, "args": place}).artifact
-        )
-        return hit["ref"], wanted in text
-
-    first, learnt = hop("E1102 停机 上次怎么修好", LEARNT)
-    second, found = hop("快插接头 8 mm 库存 位置", FOUND)
-    answer = ANSWER.format(first=first, second=second)
-    report = check_citations(answer, opened)
-    steps += [("answer", answer), ("citations", str(report))]
-    return steps, learnt and found and report.completeness == 1 and not report.refuted
-
 
 K = 3
 """Passages per question: few enough that being among them means something."""
 
 SHOWN = 2
-"""Passages drawn per question."""
+"""Passages printed per question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question that was asked, and what came back.
+    """A question and its hits.
 
     Attributes:
-        label: Who asked, or how.
-        hits: The answer.
+        label: Agent or search mode.
+        hits: The hits.
         wanted: Words of the passage that answers the question.
     """
 
@@ -97,26 +68,21 @@ class Question:
 
     @property
     def rank(self) -> int | None:
-        """Rank of the passage that answers, from 1, or None when it was not found."""
+        """Rank of the answering passage, from 1, or None when it was not found."""
         return next((rank for rank, hit in enumerate(self.hits, start=1) if self.wanted in hit.text), None)
-
-    @property
-    def best(self) -> Hit | None:
-        """The passage that answers, if found."""
-        return None if self.rank is None else self.hits[self.rank - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One thing shown.
+    """One scene of the demo.
 
     Attributes:
-        title: What it is about.
-        claim: What is said to be so.
-        holds: Whether it was so; None when these embeddings cannot show it.
-        report: What a write did, if the scene wrote.
-        questions: What was asked, if it asked.
-        steps: What an agent did, if one was at work: (call, what came back).
+        title: Its title.
+        claim: The claim that it checks.
+        holds: Whether the claim holds; None when these embeddings cannot show it.
+        report: Report of the write, if the scene wrote.
+        questions: Questions and their hits.
+        steps: Steps of an agent as (call, answer).
     """
 
     title: str
@@ -140,7 +106,7 @@ EDIT_QUESTION = "What do lost keys cost?"
 
 
 def unpack(folder: Path) -> Path:
-    """Copy the demo's files into this folder, so that they can be edited.
+    """Copy the files of the demo into a new folder, so that they can be edited.
 
     Raises:
         FileExistsError: the folder exists already.
@@ -156,13 +122,13 @@ def first_scene(
     *,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Scene:
-    """Index the demo's files into an empty store.
+    """Index the files of the demo into an empty store.
 
     Args:
         indexer: The store.
         connector: The connector of `folder`.
-        folder: Where the demo's files are.
-        on_progress: Told of each document that is indexed.
+        folder: Folder of the files.
+        on_progress: Called for each indexed document.
     """
     report = indexer.sync(connector, on_progress=on_progress)
     formats = sorted({path.suffix.lstrip(".") for path in folder.rglob("*") if path.is_file()})
@@ -173,18 +139,18 @@ def first_scene(
 def other_scenes(
     indexer: DualIndexer, connector: FileSystemConnector, folder: Path, *, has_meaning: bool
 ) -> Iterator[Scene]:
-    """The scenes after the first, each computed when it is asked for; the last one edits a file.
+    """Yield the scenes after the first, each computed on demand; the last one edits a file.
 
     Args:
         indexer: The store that holds the files.
         connector: The connector of `folder`.
-        folder: Where the demo's files are.
-        has_meaning: Whether the embeddings know what words mean (hashed ones do not).
+        folder: Folder of the files.
+        has_meaning: Whether the embeddings know the meaning of words (hashed ones do not).
     """
     yield _paraphrases(indexer, has_meaning=has_meaning)
     yield _exact_code(indexer, has_meaning=has_meaning)
     yield _private_note(indexer)
-    yield _two_hops(indexer)
+    yield _agent_at_work(indexer)
     yield _again(indexer, connector, folder)
     yield _edit(indexer, connector, folder)
 
@@ -206,9 +172,12 @@ def _paraphrases(indexer: DualIndexer, *, has_meaning: bool) -> Scene:
     if not has_meaning:
         return Scene(title, "This takes a model; hashed embeddings know no meaning.", None)
     questions = tuple(_ask(indexer, label, question, wanted) for label, question, wanted in PARAPHRASES)
-    held = all(question.rank == 1 and not question.hits[0].explanation.matched for question in questions)
+    holds = all(question.rank == 1 and not question.hits[0].explanation.matched for question in questions)
     return Scene(
-        title, "The answer comes first though it shares no word with the question.", held, questions=questions
+        title,
+        "The answer comes first though it shares no word with the question.",
+        holds,
+        questions=questions,
     )
 
 
@@ -219,7 +188,9 @@ def _exact_code(indexer: DualIndexer, *, has_meaning: bool) -> Scene:
     if not has_meaning:
         return Scene(title, "The passage with the code comes first.", hybrid.rank == 1, questions=(hybrid,))
     vector = _ask(indexer, "vector only", question, wanted, mode="vector")
-    claim = f"Vectors alone miss it among {K} (E1120 and E1012 look alike); both legs together put it first."
+    claim = (
+        f"Vectors alone miss it among {K} (E1120 and E1012 look alike); both indexes together put it first."
+    )
     return Scene(title, claim, vector.rank is None and hybrid.rank == 1, questions=(vector, hybrid))
 
 
@@ -231,15 +202,43 @@ def _private_note(indexer: DualIndexer) -> Scene:
         for label, agent in (("agent lina", "lina"), ("agent otto", "otto"), ("no agent", None))
     )
     claim = "Lina finds her note; Otto does not, nor does a caller without a name."
-    held = lina.rank == 1 and otto.rank is None and nobody.rank is None
-    return Scene("A private note", claim, held, report, (lina, otto, nobody))
+    holds = lina.rank == 1 and otto.rank is None and nobody.rank is None
+    return Scene("A private note", claim, holds, report, (lina, otto, nobody))
 
 
-def _two_hops(indexer: DualIndexer) -> Scene:
+def _agent_at_work(indexer: DualIndexer) -> Scene:
+    """A scripted agent searches, reads, searches with what it read, reads, and answers with citations.
 
-    steps, held = two_hops(indexer)
+    The script sees the text that a model sees, and takes document and chunk of the first hit from it.
+    """
+    search, read = AgentRAGToolkit(indexer=indexer, language="zh").get_tools()
+    steps = [("question", QUESTION)]
+    passages: list[dict[str, Any]] = []
+
+    def call(tool: Any, **arguments: Any) -> str:  # noqa: ANN401  a LangChain tool
+        answer = str(tool.invoke(arguments))
+        listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        steps.append((f"{tool.name}({listed})", answer))
+        return answer
+
+    def search_and_read(query: str, fact: str) -> tuple[str, bool]:
+        hit = _HIT.search(call(search, query=query, k=2))
+        if hit is None:
+            return "", False
+        arguments = {"doc_id": hit["doc_id"], "chunk_id": int(hit["chunk_id"])}
+        text = call(read, **arguments)
+        tool_call = {"type": "tool_call", "id": "1", "name": read.name, "args": arguments}
+        passages.extend(read.invoke(tool_call).artifact)
+        return hit["ref"], fact in text
+
+    first, has_first = search_and_read("E1102 停机 上次怎么修好", FIRST_FACT)
+    second, has_second = search_and_read("快插接头 8 mm 库存 位置", SECOND_FACT)
+    answer = ANSWER.format(first=first, second=second)
+    report = check_citations(answer, passages)
+    steps += [("answer", answer), ("citations", str(report))]
+    holds = has_first and has_second and report.completeness == 1 and not report.refuted
     claim = "An agent with the tools `search` and `read` needs two hops, and cites what it read."
-    return Scene("An agent at work", claim, held, steps=(("question", QUESTION), *steps))
+    return Scene("An agent at work", claim, holds, steps=tuple(steps))
 
 
 def _again(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) -> Scene:
@@ -258,68 +257,64 @@ def _edit(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) ->
     report = indexer.sync(connector)
     after = _ask(indexer, "after", EDIT_QUESTION, new)
     stale = _ask(indexer, "after", old, old)
-    claim = f"{name} is edited; one file is read again, and the old sentence is gone from both legs at once."
-    held = before.rank is not None and after.rank is not None and stale.rank is None and report.updated == 1
-    return Scene("An edit", claim, held, report, (before, after))
+    claim = (
+        f"{name} is edited; one file is read again, and the old sentence is gone from both indexes at once."
+    )
+    holds = before.rank is not None and after.rank is not None and stale.rank is None and report.updated == 1
+    return Scene("An edit", claim, holds, report, (before, after))
 
 
-_STEP_CHARACTERS = 200  # of what a tool answered
+_STEP_CHARACTERS = 200  # of the answer of a tool
 
 
-def play(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, object]:
-    """Run the demo and draw it, unless quiet.
+def run_demo(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, object]:
+    """Run the demo and print it, unless quiet.
 
     Args:
         store: A folder that does not exist yet; None for a new temporary one, which is kept.
         embeddings: "local" or "hash".
-        quiet: Draw nothing.
+        quiet: Print nothing.
 
     Returns:
-        What happened: where the store and the files are, and each scene.
+        The JSON document: folders of the store and of the files, embeddings, scenes.
 
     Raises:
         NotAStoreError: the folder exists already.
     """
-    from langchain_agentrag.cli.session import progress_bar
-    from langchain_agentrag.connectors.files import FileSystemConnector
-    from langchain_agentrag.indexer import DualIndexer
-
     home = store or Path(tempfile.mkdtemp(prefix="agentrag-demo-")) / "store"
     if home.exists():
         msg = f"The demo starts from nothing, but {home} exists: name a folder that does not, or none."
         raise NotAStoreError(msg)
     folder = unpack(home.with_name(f"{home.name}_files"))
-    console = terminal()
+    console = stdout_console()
 
-    def show(view: RenderableType) -> None:
+    def print_view(view: RenderableType) -> None:
         if not quiet:
             console.print(view)
 
-    show(_opening(folder, embeddings))
+    print_view(_opening(folder, embeddings))
     connector = FileSystemConnector(folder, name="workshop")
     with DualIndexer(home, embeddings=embeddings) as indexer:
-        with progress_bar(side_channel(), "Indexing", connector) as moved:
-            scenes = [first_scene(indexer, connector, folder, on_progress=moved)]
-        show(_scene_view(1, scenes[0]))
+        with progress_bar(stderr_console(), "Indexing", connector) as update:
+            scenes = [first_scene(indexer, connector, folder, on_progress=update)]
+        print_view(_scene_view(1, scenes[0]))
         rest = other_scenes(indexer, connector, folder, has_meaning=embeddings != "hash")
         for number, scene in enumerate(rest, start=2):
             scenes.append(scene)
-            show(_scene_view(number, scene))
-    show(_closing(home, scenes))
+            print_view(_scene_view(number, scene))
+    print_view(_closing(home, scenes))
     return {"store": str(home), "files": str(folder), "embeddings": embeddings, "scenes": scenes}
 
 
-def failed(result: dict[str, object]) -> bool:
-    """Whether a claim did not hold."""
+def any_claim_failed(result: dict[str, object]) -> bool:
+    """Return whether a claim did not hold."""
     scenes = result["scenes"]
     return isinstance(scenes, list) and any(scene.holds is False for scene in scenes)
 
 
 def _opening(folder: Path, embeddings: str) -> RenderableType:
-    model = {"local": "multilingual-e5-small, on this machine", "hash": "hashed words, no model"}
-    return Text(
-        f"A small workshop's files are in {folder}\nEmbeddings: {model.get(embeddings, embeddings)}", "dim"
-    )
+    models = {"local": "multilingual-e5-small, on this machine", "hash": "hashed words, no model"}
+    return Text(f"A small workshop's files are in {folder}\nEmbeddings: {models[embeddings]}", "dim")
 
 
 def _scene_view(number: int, scene: Scene) -> RenderableType:
@@ -327,19 +322,19 @@ def _scene_view(number: int, scene: Scene) -> RenderableType:
     parts += [_question_view(question) for question in scene.questions]
     parts += [_step_view(call, answer) for call, answer in scene.steps]
     if scene.report is not None:
-        parts.append(Padding(report_view(scene.report), (0, 0, 0, 2)))
+        parts.append(Padding(sync_report_view(scene.report), (0, 0, 0, 2)))
     parts.append(_verdict(scene))
     return Group(*parts)
 
 
 def _step_view(call: str, answer: str) -> RenderableType:
-    """One step of an agent: what it called, and the beginning of what came back."""
+    """Return one step of an agent: the call and the beginning of the answer."""
     if call in {"question", "answer", "citations"}:
         return Padding(Text.assemble((f"{call}: ", "cyan"), (answer, "bold")), (0, 0, 0, 2))
     lines = [line for line in answer.splitlines()[1:] if line.strip()]
-    shown = " ".join(line.strip() for line in lines)
-    came_back = Text(shown[:_STEP_CHARACTERS] + ("…" if len(shown) > _STEP_CHARACTERS else ""), "dim")
-    return Group(Padding(Text(f"→ {call}", "blue"), (0, 0, 0, 2)), Padding(came_back, (0, 0, 0, 6)))
+    text = " ".join(line.strip() for line in lines)
+    beginning = Text(text[:_STEP_CHARACTERS] + ("…" if len(text) > _STEP_CHARACTERS else ""), "dim")
+    return Group(Padding(Text(f"→ {call}", "blue"), (0, 0, 0, 2)), Padding(beginning, (0, 0, 0, 6)))
 
 
 def _verdict(scene: Scene) -> Text:
@@ -361,31 +356,34 @@ def _question_view(question: Question) -> RenderableType:
 
 
 def _hit_view(rank: int, hit: Hit, wanted: str) -> RenderableType:
-    """One hit; the words that answer the question, if any, stand out like those that matched."""
+    """Return one hit with the matched words, and those that answer the question, highlighted."""
     head = Text.assemble(
-        (f"{rank} ", "bold"), (bar(hit.score), "cyan"), f" {hit.score:.2f} ", (source_of(hit), "blue")
+        (f"{rank} ", "bold"), (bar(hit.score), "cyan"), f" {hit.score:.2f} ", (source_label(hit), "blue")
     )
     spans = list(hit.explanation.highlights)
     if wanted:
         start = hit.text.index(wanted)
         spans.append((start, start + len(wanted)))
         head.append("  ← answers", "bold green")
-    return Group(head, Padding(Group(marked(hit.text, spans), reasons(hit)), (0, 0, 0, 2)))
+    return Group(head, Padding(Group(highlighted_snippet(hit.text, spans), evidence_line(hit)), (0, 0, 0, 2)))
 
 
 def _command() -> str:
-    """What to type for this command: its name, or its path where the shell would not find it by name."""
-    run = Path(sys.argv[0])
-    found = shutil.which("agentrag")
-    return str(run) if run.name == "agentrag" and (found is None or not run.samefile(found)) else "agentrag"
+    """Return the name of this command, or its path where the shell does not find it by name."""
+    running = Path(sys.argv[0])
+    installed = shutil.which("agentrag")
+    is_other = running.name == "agentrag" and (installed is None or not running.samefile(installed))
+    return str(running) if is_other else "agentrag"
 
 
 def _closing(home: Path, scenes: list[Scene]) -> RenderableType:
-    shown = [scene for scene in scenes if scene.holds is not None]
-    held = sum(scene.holds is True for scene in shown)
+    checked = [scene for scene in scenes if scene.holds is not None]
+    held = sum(scene.holds is True for scene in checked)
     verdict = Text(
-        f"\n{held} of {len(shown)} claims held.", "bold green" if held == len(shown) else "bold red"
+        f"\n{held} of {len(checked)} claims held.", "bold green" if held == len(checked) else "bold red"
     )
-    where, command = shlex.quote(str(home)), shlex.quote(_command())
-    more = f"The store is kept in {home}. Ask it yourself:\n  {command} search --store {where} 吃素的人中午吃什么"
+    path, command = shlex.quote(str(home)), shlex.quote(_command())
+    more = (
+        f"The store is kept in {home}. Ask it yourself:\n  {command} search --store {path} 吃素的人中午吃什么"
+    )
     return Group(verdict, Text(more, overflow="fold"))

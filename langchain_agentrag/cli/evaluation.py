@@ -1,12 +1,11 @@
-"""Objects that a command names: a function or model of the user's own, a cross-encoder."""
+"""`agentrag eval`: search quality on test questions, drafting of questions, tuning, report."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import json as codec
-import sys
+import json as json_codec
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,48 +17,21 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.session import (
+from langchain_agentrag.cli.options import (
     DEFAULT_STORE,
     AgentOption,
     JsonOption,
-    answer,
-    fail,
-    open_existing,
-    side_channel,
+    RerankerOption,
+    load_object,
+    load_reranker,
+    open_store,
 )
-from langchain_agentrag.cli.snippets import printable
+from langchain_agentrag.cli.output import fail, print_result, stderr_console
+from langchain_agentrag.cli.terminal_text import printable
 
 if TYPE_CHECKING:
     from langchain_agentrag.evaluation import Advice, Change, Collection, Evaluation, Failure
     from langchain_agentrag.indexer import DualIndexer
-
-
-def imported(name: str, option: str) -> Any:  # noqa: ANN401  whatever stands there
-    """What module:attribute stands for; modules of the working directory are found too.
-
-    Raises:
-        typer.BadParameter: there is no such thing.
-    """
-    module, _, attribute = name.partition(":")
-    sys.path.append(str(Path.cwd()))  # at the end: a file of the user's shadows no installed module
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        msg = f"Cannot load {name!r}: {error}. Write module:attribute, as in mymodels:chat."
-        raise typer.BadParameter(msg, param_hint=option) from error
-    finally:
-        sys.path.pop()
-
-
-def named_reranker(name: str | None) -> Any:  # noqa: ANN401  any kind of reranker
-    """The reranker of module:attribute, else the cross-encoder of that name or folder; None for None."""
-    from langchain_agentrag.search.rerank import load_cross_encoder
-
-    if name is None:
-        return None
-    return (
-        imported(name, "--reranker") if ":" in name and not Path(name).exists() else load_cross_encoder(name)
-    )
 
 
 _SHOWN_FAILURES = 5
@@ -84,7 +56,7 @@ def evaluate(
     ] = None,
     agent: AgentOption = None,
     qrels: Annotated[
-        str | None, typer.Option("--qrels", help="Which judgements: cross for qrels.cross.tsv.")
+        str | None, typer.Option("--qrels", help="Which judgments: cross for qrels.cross.tsv.")
     ] = None,
     queries: Annotated[int | None, typer.Option("--queries", min=1, help="First so many questions.")] = None,
     embeddings: Annotated[
@@ -97,9 +69,7 @@ def evaluate(
     measures: Annotated[
         list[str] | None, typer.Option("--measure", help="As of ir-measures, such as nDCG@10; repeatable.")
     ] = None,
-    reranker: Annotated[
-        str | None, typer.Option("--reranker", help="Cross-encoder name or folder, or module:attribute.")
-    ] = None,
+    reranker: RerankerOption = None,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", exists=True, help="Compare with a run that --save wrote.")
     ] = None,
@@ -112,60 +82,61 @@ def evaluate(
     make: Annotated[bool, typer.Option("--make", help="Draft questions from the store, into PATH.")] = False,
     most: Annotated[int, typer.Option("--most", min=1, help="Questions to draft.")] = 50,
     model: Annotated[
-        str | None, typer.Option("--model", help="Model that makes questions, as module:attribute.")
+        str | None, typer.Option("--model", help="Model that writes questions, as module:attribute.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure the search on questions of your own, with the reason of every miss."""
+    """Measure the search on your own test questions, with the cause of every failure."""
     if language not in {"en", "zh"}:
         msg = f"{language!r} is no language of the report: choose en or zh."
         raise typer.BadParameter(msg, param_hint="--language")
     if make:
         _draft(path, store or DEFAULT_STORE, agent, most, model, as_json=json)
         return
-    from langchain_agentrag import evaluation as lab
+    from langchain_agentrag import evaluation as ev
 
-    for written in (save, html):  # before the work, not after it
-        if written is not None and (written.is_dir() or not written.absolute().parent.is_dir()):
-            fail(f"Cannot write {written}: name a file in a folder that exists.")
-    collection = _on_behalf(lab.read_collection(path, qrels=qrels, first=queries), agent)
-    compared = None if baseline is None else lab.load_run(baseline)
-    if compared is not None:
-        lab.shared_questions(collection.questions, compared)  # before the work, not after it
-    second = named_reranker(reranker)
-    wanted = tuple(measures or lab.MEASURES)
-    with _searched(collection, store, embeddings, cache) as indexer:
+    for output in (save, html):  # checked before the work, not after it
+        if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
+            fail(f"Cannot write {output}: name a file in a folder that exists.")
+    collection = _ask_as_agent(ev.read_collection(path, qrels=qrels, first=queries), agent)
+    saved = None if baseline is None else ev.load_run(baseline)
+    if saved is not None:
+        ev.shared_questions(collection.questions, saved)  # checked before the work, not after it
+    second_stage, names = load_reranker(reranker), tuple(measures or ev.MEASURES)
+    with _open_collection(collection, store, embeddings, cache) as indexer:
         advice = None
         if sweep:
-            with _told("Trying settings") as moved:
-                advice = lab.sweep(indexer, collection, lab.grid(second), on_progress=moved, measures=wanted)
-        with _told("Asking") as moved:
-            found = lab.evaluate(
-                indexer, collection, lab.standard_settings(second), on_progress=moved, measures=wanted
+            with _progress("Trying settings") as update:
+                advice = ev.sweep(
+                    indexer, collection, ev.grid(second_stage), on_progress=update, measures=names
+                )
+        with _progress("Searching") as update:
+            result = ev.evaluate(
+                indexer, collection, ev.standard_settings(second_stage), on_progress=update, measures=names
             )
-        missed = lab.failures(indexer, found)
-    changed = [] if compared is None else lab.changes(found, compared)
-    document = lab.run_document(found)
+        failures = ev.failures(indexer, result)
+    changes = [] if saved is None else ev.changes(result, saved)
+    run = ev.run_document(result)
     if save is not None:
-        save.write_text(codec.dumps(document, ensure_ascii=False, indent=1), encoding="utf-8")
+        save.write_text(json_codec.dumps(run, ensure_ascii=False, indent=1), encoding="utf-8")
     if html is not None:
-        page = lab.html_report(
-            found,
-            missed,
-            changed,
-            baseline="" if compared is None else compared.name,
+        page = ev.html_report(
+            result,
+            failures,
+            changes,
+            baseline="" if saved is None else saved.name,
             advice=advice,
             language="zh" if language == "zh" else "en",
         )
         html.write_text(page, encoding="utf-8")
-    told = {
-        "run": document,
-        "changes": changed,
-        "legs": lab.against_legs(found),
-        "failures": missed,
+    document = {
+        "run": run,
+        "changes": changes,
+        "legs": ev.compare_settings(result),
+        "failures": failures,
         "advice": None if advice is None else _advice_document(advice),
     }
-    answer(_view(found, missed, changed, advice), told, as_json=json)
+    print_result(_view(result, failures, changes, advice), document, as_json=json)
 
 
 def _draft(
@@ -173,28 +144,27 @@ def _draft(
 ) -> None:
     from langchain_agentrag.evaluation import draft_questions, write_questions
 
-    chosen = None if model is None else imported(model, "--model")
+    language_model = None if model is None else load_object(model, "--model")
     if path.exists():
         fail(f"{path} is there already: name another file, so that no checked question is lost.")
-    with open_existing(store) as indexer:
-        drafted = draft_questions(indexer, agent, most=most, model=chosen)
-    if not drafted:
+    with open_store(store) as indexer:
+        questions = draft_questions(indexer, agent, most=most, model=language_model)
+    if not questions:
         fail(
             "Nothing to ask: no heading or FAQ in what is visible here. Try --agent, or --model module:attribute."
         )
-    write_questions(path, drafted)
-    kinds = sorted({question.made_from for question in drafted})
-    counts = {kind: sum(question.made_from == kind for question in drafted) for kind in kinds}
-    said = ", ".join(f"{count} from {kind}" for kind, count in counts.items())
+    write_questions(path, questions)
+    counts = dict(sorted(Counter(question.made_from for question in questions).items()))
+    origins = ", ".join(f"{count} from {origin}" for origin, count in counts.items())
     view = Text(
-        f"Drafted {len(drafted)} questions ({said}) into {path}. Look them through, drop what no user would ask, then "
-        f"run `agentrag eval {path}`."
+        f"Drafted {len(questions)} questions ({origins}) into {path}. Look them through, drop what no user would ask, "
+        f"then run `agentrag eval {path}`."
     )
-    answer(view, {"path": path, "questions": len(drafted), "made_from": counts}, as_json=as_json)
+    print_result(view, {"path": path, "questions": len(questions), "made_from": counts}, as_json=as_json)
 
 
-def _on_behalf(collection: Collection, agent: str | None) -> Collection:
-    """The questions asked for the agent where the call names one; those of another agent are refused."""
+def _ask_as_agent(collection: Collection, agent: str | None) -> Collection:
+    """Ask all questions as the agent of --agent, if given; refuse questions of another agent."""
     from dataclasses import replace
 
     if agent is None:
@@ -208,15 +178,15 @@ def _on_behalf(collection: Collection, agent: str | None) -> Collection:
 
 
 @contextlib.contextmanager
-def _searched(
+def _open_collection(
     collection: Collection, store: Path | None, embeddings: str, cache: Path | None
 ) -> Iterator[DualIndexer]:
-    """The store to search: the one given, or a temporary one with the collection's own corpus."""
+    """Open the store to search: that of --store, or a temporary one with the corpus of the collection."""
     from langchain_agentrag.evaluation import cached_embedder
     from langchain_agentrag.indexer import DualIndexer
 
     if store is not None or collection.corpus is None:
-        with open_existing(store or DEFAULT_STORE) as indexer:
+        with open_store(store or DEFAULT_STORE) as indexer:
             yield indexer
         return
     model = embeddings if cache is None else cached_embedder(embeddings, cache)
@@ -224,60 +194,57 @@ def _searched(
         tempfile.TemporaryDirectory(prefix="agentrag-eval-") as folder,
         DualIndexer(folder, model) as indexer,
     ):
-        with _told("Indexing", total=None) as moved:
+        with _progress("Indexing", total=None) as update:
             indexer.index_documents(
-                collection.documents(), on_progress=lambda step: moved(step.done, 0) if moved else None
+                collection.documents(), on_progress=lambda step: update(step.done, 0) if update else None
             )
         yield indexer
 
 
 @contextlib.contextmanager
-def _told(title: str, total: int | None = 0) -> Iterator[Callable[[int, int], None] | None]:
-    """A callback that moves a bar, or None when nobody watches."""
-    console = side_channel()
+def _progress(title: str, total: int | None = 0) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a progress bar; yield its callback, or None when standard error is no terminal."""
+    console = stderr_console()
     if not console.is_terminal:
         yield None
         return
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda done, of: bar.update(task, completed=done, total=of or None)
+        yield lambda done, all_steps: bar.update(task, completed=done, total=all_steps or None)
 
 
-# -- what is printed ------------------------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------------------------
 
 
 def _view(
-    found: Evaluation, missed: list[Failure], changed: list[Change], advice: Advice | None
+    result: Evaluation, failures: list[Failure], changes: list[Change], advice: Advice | None
 ) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("setting", style="bold")
-    for name in found.measures:
+    for name in result.measures:
         table.add_column(name, justify="right")
     table.add_column("p50 / p95 ms", justify="right")
-    for setting, run in found.runs.items():
-        shown = [run.interval(name) for name in found.measures]
-        cells = [f"{one.mean:.3f}" for one in shown]
-        cells[0] += f" [{shown[0].low:.3f}, {shown[0].high:.3f}]"
+    for setting, run in result.runs.items():
+        intervals = [run.interval(name) for name in result.measures]
+        cells = [f"{interval.mean:.3f}" for interval in intervals]
+        cells[0] += f" [{intervals[0].low:.3f}, {intervals[0].high:.3f}]"
         table.add_row(setting, *cells, f"{run.latency(0.5):.1f} / {run.latency(0.95):.1f}")
-    parts: list[RenderableType] = [Text(f"{found.name}: {len(found.judged)} questions"), table]
-    partly = sum(0 < len(one.missing) < len(one.sources) for one in found.judged)
-    for count, what in ((len(found.unanswerable), "no"), (partly, "not every")):
+    parts: list[RenderableType] = [Text(f"{result.name}: {len(result.judged)} questions"), table]
+    partly = sum(0 < len(question.missing) < len(question.sources) for question in result.judged)
+    for count, quantity in ((len(result.unanswerable), "no"), (partly, "not every")):
         if count:
-            asked = "1 question: " if count == 1 else f"{count} questions: "
-            parts.append(Text(f"{asked}{what} expected source is to be seen here.", "yellow"))
-    parts += [_change_line(change) for change in changed if change.measure == found.measures[0]]
-    run = found.runs[found.main]
-    late = sum((rank or 11) > 10 for rank in run.ranks.values())  # noqa: PLR2004  the first ten
-    parts.append(
-        Text(
-            f"{late} questions without an expected source among the first ten:" if late else "Nothing missed."
-        )
-    )
+            questions = "1 question" if count == 1 else f"{count} questions"
+            parts.append(Text(f"{questions}: {quantity} expected source is to be seen here.", "yellow"))
+    parts += [_change_line(change) for change in changes if change.measure == result.measures[0]]
+    ranks = result.runs[result.main].ranks
+    failed = sum((rank or 11) > 10 for rank in ranks.values())  # noqa: PLR2004  the first ten
+    heading = f"{failed} questions without an expected source among the first ten:"
+    parts.append(Text(heading if failed else "Nothing missed."))
     parts += [
         Text(
             f"- {printable(failure.text[:90])}  ({failure.cause.replace('_', ' ')})".replace("\n", " "), "dim"
         )
-        for failure in missed[:_SHOWN_FAILURES]
+        for failure in failures[:_SHOWN_FAILURES]
     ]
     if advice is not None:
         parts.append(_advice_line(advice))
@@ -285,30 +252,30 @@ def _view(
 
 
 def _change_line(change: Change) -> Text:
-    found = change.difference
-    verdict = ("better" if found.mean > 0 else "worse") if found.significant else "may be chance"
+    difference = change.difference
+    verdict = ("better" if difference.mean > 0 else "worse") if difference.significant else "may be chance"
     style = {"better": "green", "worse": "red"}.get(verdict, "dim")
     return Text(
-        f"{change.setting} against {change.against} of the baseline: {found.mean:+.4f} {change.measure} "
-        f"({found.low:+.4f} to {found.high:+.4f}, p {found.p:.3f}): {verdict}",
+        f"{change.setting} against {change.against} of the baseline: {difference.mean:+.4f} {change.measure} "
+        f"({difference.low:+.4f} to {difference.high:+.4f}, p {difference.p:.3f}): {verdict}",
         style,
     )
 
 
 def _advice_line(advice: Advice) -> Text:
-    found = advice.difference
-    told = (
-        f"{found.mean:+.4f} {advice.measure} on {found.questions} held-out questions "
-        f"({found.low:+.4f} to {found.high:+.4f}, p {found.p:.3f})"
+    difference = advice.difference
+    change = (
+        f"{difference.mean:+.4f} {advice.measure} on {difference.questions} held-out questions "
+        f"({difference.low:+.4f} to {difference.high:+.4f}, p {difference.p:.3f})"
     )
     if advice.worthwhile:
-        return Text(f"Recommended: {advice.best} ({told}). Options: {advice.options}", "green")
+        return Text(f"Recommended: {advice.best} ({change}). Options: {advice.options}", "green")
     if advice.keeps_defaults:
         return Text(
             f"Keep the defaults: no other setting was better on the {advice.chosen} questions tried.", "cyan"
         )
     return Text(
-        f"Keep the defaults; the best of the others, {advice.best}, is not better for sure: {told}.", "cyan"
+        f"Keep the defaults; the best of the others, {advice.best}, is not better for sure: {change}.", "cyan"
     )
 
 

@@ -1,8 +1,8 @@
-"""`agentrag memory`: what an agent said, did and noted last."""
+"""`agentrag memory`: the latest memories of an agent (dialogue, tool calls, items of its LangGraph store)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,18 +11,17 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.session import (
+from langchain_agentrag.cli.options import (
     DEFAULT_STORE,
     AfterOption,
     AgentOption,
     BeforeOption,
     JsonOption,
     StoreOption,
-    answer,
-    open_existing,
-    plain,
+    open_store,
 )
-from langchain_agentrag.cli.snippets import printable, snippet
+from langchain_agentrag.cli.output import json_value, print_result
+from langchain_agentrag.cli.terminal_text import printable, snippet
 from langchain_agentrag.times import EPOCH, document_time
 from langchain_agentrag.types import SourceDocument
 
@@ -39,12 +38,12 @@ def memory(
     session: Annotated[
         str | None, typer.Option("--session", help="Only this session, as the list shows it.")
     ] = None,
-    last: Annotated[int, typer.Option("-n", "--last", min=1, help="How many, the latest ones.")] = 20,
+    last: Annotated[int, typer.Option("-n", "--last", min=1, help="How many of the latest.")] = 20,
     after: AfterOption = None,
     before: BeforeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the memories of an agent, oldest first: what was said, done, and put into its LangGraph store."""
+    """List the latest memories of an agent, oldest first: dialogue, tool calls, items of its LangGraph store."""
     if agent is None:
         raise typer.BadParameter(
             "memories belong to one agent: name it, or set AGENTRAG_AGENT.", param_hint="--agent"
@@ -52,22 +51,25 @@ def memory(
     where = {"type": {"$in": _KINDS}, "agent_id": agent}
     if session is not None:
         where["session"] = session
-    with open_existing(store) as indexer:
-        found = indexer.get(filter=where, agent_id=agent, after=after, before=before)
-    chosen = sorted(found, key=_place)[-last:]
-    document = {"agent_id": agent, "total": len(found), "memories": [_told(one) for one in chosen]}
-    answer(_table(chosen, len(found)), document, as_json=json)
+    with open_store(store) as indexer:
+        memories = indexer.get(filter=where, agent_id=agent, after=after, before=before)
+    latest = sorted(memories, key=_sort_key)[-last:]
+    document = {
+        "agent_id": agent,
+        "total": len(memories),
+        "memories": [
+            {"doc_id": memory.doc_id, "text": memory.text, "metadata": json_value(memory.metadata)}
+            for memory in latest
+        ],
+    }
+    print_result(_table(latest, len(memories)), document, as_json=json)
 
 
-def _place(document: SourceDocument) -> tuple[datetime, str, int]:
-    """By time; what happened at one moment in the order of its session."""
+def _sort_key(document: SourceDocument) -> tuple[datetime, str, int]:
+    """Order by time, at one moment by the order of the session."""
     position = document.metadata.get("position")
-    when = document_time(document.metadata) or EPOCH
-    return when, str(document.metadata.get("session", "")), position if isinstance(position, int) else 0
-
-
-def _told(document: SourceDocument) -> dict[str, object]:
-    return {"doc_id": document.doc_id, "text": document.text, "metadata": plain(document.metadata)}
+    time = document_time(document.metadata) or EPOCH
+    return time, str(document.metadata.get("session", "")), position if isinstance(position, int) else 0
 
 
 def _table(documents: Sequence[SourceDocument], total: int) -> RenderableType:
@@ -82,17 +84,16 @@ def _table(documents: Sequence[SourceDocument], total: int) -> RenderableType:
     table.add_column("session", overflow="fold", max_width=20)
     table.add_column("what", ratio=1, overflow="fold")
     for document in documents:
-        said = document.metadata
-        when = document_time(said)
-        shown = "" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-        place = said.get("session") or said.get("namespace") or ""
-        row = (shown, _who(document), printable(str(place)), printable(snippet(document.text).text))
-        table.add_row(*map(Text, row), style="red" if said.get("outcome") == "error" else None)
+        metadata = document.metadata
+        time = document_time(metadata)
+        when = "" if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+        session = str(metadata.get("session") or metadata.get("namespace") or "")
+        row = (when, _speaker(metadata), printable(session), printable(snippet(document.text).text))
+        table.add_row(*map(Text, row), style="red" if metadata.get("outcome") == "error" else None)
     return table
 
 
-def _who(document: SourceDocument) -> str:
-    said = document.metadata
-    if said["type"] == "item":
-        return printable(f"item {said.get('key', '')}")
-    return printable(str(said.get("speaker") or said.get("role") or ""))
+def _speaker(metadata: Mapping[str, object]) -> str:
+    if metadata["type"] == "item":
+        return printable(f"item {metadata.get('key', '')}")
+    return printable(str(metadata.get("speaker") or metadata.get("role") or ""))

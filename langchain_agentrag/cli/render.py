@@ -1,4 +1,4 @@
-"""Line breaking for mixed Chinese and English. Rich breaks at spaces only."""
+"""Views of results for a terminal: tables of hits, passages, sync reports, store figures, verification."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich import filesize
 from rich.box import SIMPLE_HEAD
-from rich.cells import get_character_cell_size
 from rich.console import Group, RenderableType
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.snippets import printable, snippet
+from langchain_agentrag.cli.terminal_text import WrappedText, printable, snippet
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from langchain_agentrag.cli.source_sync import SourceOutcome
     from langchain_agentrag.store.verify import VerifyReport
     from langchain_agentrag.types import (
         Explanation,
@@ -34,89 +31,8 @@ if TYPE_CHECKING:
         Trace,
     )
 
-_NEVER_FIRST = frozenset("，。、；：！？）】》」』”’…,.;:!?)]}%")
-_NEVER_LAST = frozenset("（【《「『“‘([{")
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A text that breaks at spaces and between wide characters."""
-
-    text: Text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines, each within the width."""
-        for line in self.text.split("\n", allow_blank=True):
-            for part in line.divide(breaks(line.plain, options.max_width)):
-                part.rstrip()
-                part.no_wrap = True
-                yield part
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """As wide as there is room for."""
-        return Measurement(min(20, options.max_width), options.max_width)
-
-
-def breaks(line: str, width: int) -> list[int]:
-    """Offsets at which to cut the line so that each piece fits into `width` cells."""
-    cuts: list[int] = []
-    start = cells = 0
-    last_chance = None
-    for position, char in enumerate(line):
-        if position > start and _may_break(line, position):
-            last_chance = position
-        size = get_character_cell_size(char)
-        while cells + size > width and position > start and char != " ":
-            cut = position if last_chance is None else last_chance
-            cuts.append(cut)
-            start, last_chance = cut, None
-            cells = sum(map(get_character_cell_size, line[start:position]))
-        cells += size
-    return cuts
-
-
-def _may_break(line: str, position: int) -> bool:
-    before, after = line[position - 1], line[position]
-    if before in _NEVER_LAST or after in _NEVER_FIRST or after == " ":
-        return False
-    return before == " " or get_character_cell_size(before) == 2 or get_character_cell_size(after) == 2  # noqa: PLR2004
-
-
 _MOST_TERMS = 12
 _MOST_DROPPED = 20
-
-
-def weights_of(why: Explanation) -> list[RenderableType]:
-    """Shares of the legs, and the points each word earned."""
-    lines: list[RenderableType] = [
-        Text(f"{why.fusion}: vector {why.weights[0]:.0%}, keyword {why.weights[1]:.0%}", style="dim")
-    ]
-    if why.terms:
-        points = " · ".join(f"{printable(term)} {value:.2f}" for term, value in why.terms[:_MOST_TERMS])
-        rest = len(why.terms) - _MOST_TERMS
-        lines.append(Text.assemble(("BM25 of ", "dim"), points, f" · {rest} more" if rest > 0 else ""))
-    return lines
-
-
-def trail_view(trail: Trace) -> RenderableType:
-    """How the answer came about."""
-    lines: list[RenderableType] = [Text(f"{trail.considered} candidates were scored.", style="dim")]
-    if trail.filter:
-        lines.append(Text(f"Applied: {printable(trail.filter)}".replace("\n", " "), style="dim"))
-    if trail.dropped:
-        table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
-        table.add_column("not in the answer", overflow="fold")
-        table.add_column("score", justify="right")
-        table.add_column("because", overflow="fold")
-        for one in trail.dropped[:_MOST_DROPPED]:
-            name = printable(f"{one.doc_id}#{one.chunk_id}").replace("\n", " ")
-            table.add_row(Text(name), f"{one.score:.3f}", Text(printable(one.reason)))
-        lines.append(table)
-        if (rest := len(trail.dropped) - _MOST_DROPPED) > 0:
-            lines.append(Text(f"{rest} more; --json lists them", style="dim"))
-    return Group(*lines)
-
-
 BAR_CELLS = 10
 UNSURE = (
     "Nothing convincing found (confidence {confidence:.2f}); this is only the nearest there is. "
@@ -125,11 +41,10 @@ UNSURE = (
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _MOST_FAILURES = 20
 _NARROW = 60  # columns
-_KILO = 1000
 _SAFE_WORD = re.compile(r"[\w@%+=:,./-]+")
 
-# Place names, in the order in which a reader narrows down, with how each is spoken.
-_PLACES = {
+# Keys of a locator, in the order in which they are displayed, with their wording.
+_LOCATOR_FORMATS = {
     "page": "page {}",
     "slide": "slide {}",
     "sheet": "sheet {}",
@@ -141,8 +56,42 @@ _PLACES = {
 }
 
 
+def weight_lines(explanation: Explanation) -> list[RenderableType]:
+    """Return the weights of the indexes and the BM25 score of each word."""
+    vector, keyword = explanation.weights
+    lines: list[RenderableType] = [
+        Text(f"{explanation.fusion}: vector {vector:.0%}, keyword {keyword:.0%}", style="dim")
+    ]
+    if explanation.terms:
+        points = " · ".join(
+            f"{printable(term)} {value:.2f}" for term, value in explanation.terms[:_MOST_TERMS]
+        )
+        rest = len(explanation.terms) - _MOST_TERMS
+        lines.append(Text.assemble(("BM25 of ", "dim"), points, f" · {rest} more" if rest > 0 else ""))
+    return lines
+
+
+def trace_view(trace: Trace) -> RenderableType:
+    """Return candidates, filter and dropped passages of a search."""
+    lines: list[RenderableType] = [Text(f"{trace.considered} candidates were scored.", style="dim")]
+    if trace.filter:
+        lines.append(Text(f"Applied: {printable(trace.filter)}".replace("\n", " "), style="dim"))
+    if trace.dropped:
+        table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+        table.add_column("not in the answer", overflow="fold")
+        table.add_column("score", justify="right")
+        table.add_column("because", overflow="fold")
+        for passage in trace.dropped[:_MOST_DROPPED]:
+            name = printable(f"{passage.doc_id}#{passage.chunk_id}").replace("\n", " ")
+            table.add_row(Text(name), f"{passage.score:.3f}", Text(printable(passage.reason)))
+        lines.append(table)
+        if (rest := len(trace.dropped) - _MOST_DROPPED) > 0:
+            lines.append(Text(f"{rest} more; --json lists them", style="dim"))
+    return Group(*lines)
+
+
 def bar(score: float, cells: int = BAR_CELLS) -> str:
-    """A bar of `cells` cells for a score in [0, 1]; any score above 0 shows at least a sliver."""
+    """Return a bar of `cells` cells for a score in [0, 1]; any score above 0 shows at least a sliver."""
     eighths = round(min(max(score, 0.0), 1.0) * cells * 8)
     if score > 0:
         eighths = max(eighths, 1)
@@ -150,77 +99,79 @@ def bar(score: float, cells: int = BAR_CELLS) -> str:
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(cells)
 
 
-def source_of(hit: Hit | Passage) -> str:
-    """Where a hit comes from, in words: the file or the document, then page, line, heading."""
+def source_label(hit: Hit | Passage) -> str:
+    """Return the source of a hit: file or document, then page, line, heading."""
     source = str(hit.metadata.get("source") or hit.doc_id)
-    # A connector's id is the shorter way to say the same file; other ids may be anything, a UUID say.
+    # A connector's id is a shorter name of the same file; other ids may be anything, such as a UUID.
     name = hit.doc_id if hit.doc_id.endswith(source.rpartition("/")[2]) else source
-    return printable(" · ".join([name, *place(hit.locator)])).replace("\n", " ")
+    return printable(" · ".join([name, *locator_parts(hit.locator)])).replace("\n", " ")
 
 
-def place(locator: Mapping[str, Any]) -> list[str]:
-    """The parts of a locator in words, unknown ones as "key value"."""
-    known = [_PLACES[key].format(locator[key]) for key in _PLACES if locator.get(key) is not None]
+def locator_parts(locator: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a locator in words, unknown ones as "key value"."""
+    known = [
+        _LOCATOR_FORMATS[key].format(locator[key]) for key in _LOCATOR_FORMATS if locator.get(key) is not None
+    ]
     if (end := locator.get("end_line")) is not None and locator.get("line") not in {None, end}:
         known[-1] = f"lines {locator['line']}-{end}"
     rest = [
         f"{key} {value}"
         for key, value in locator.items()
-        if key not in {*_PLACES, "end_line"} and value not in {None, ""}
+        if key not in {*_LOCATOR_FORMATS, "end_line"} and value not in {None, ""}
     ]
     return known + rest
 
 
-def reasons(hit: Hit) -> Text:
-    """Why the hit is here: rank and score in each leg, then the words that matched."""
-    why = hit.explanation
+def evidence_line(hit: Hit) -> Text:
+    """Return the rank and score of a hit in each index, then the words that matched."""
+    explanation = hit.explanation
     line = Text.assemble(
         ("vector ", "dim"),
-        _evidence(why.vector, "cosine {:.3f}"),
+        _evidence(explanation.vector, "cosine {:.3f}"),
         ("   keyword ", "dim"),
-        _evidence(why.keyword, "BM25 {:.2f}"),
+        _evidence(explanation.keyword, "BM25 {:.2f}"),
     )
-    if why.recency:
-        line.append(f"   recent +{why.recency:.3f}", style="dim")
-    if why.matched:
-        words = ", ".join(dict.fromkeys(printable(word) for word in why.matched))
+    if explanation.recency:
+        line.append(f"   recent +{explanation.recency:.3f}", style="dim")
+    if explanation.matched:
+        words = ", ".join(dict.fromkeys(printable(word) for word in explanation.matched))
         line.append("   matched ", style="dim")
         line.append(words, style="green")
     return line
 
 
-def _evidence(leg: IndexEvidence | None, raw: str) -> str:
-    if leg is None:
+def _evidence(evidence: IndexEvidence | None, raw: str) -> str:
+    if evidence is None:
         return "–"
-    rank = f"#{leg.rank}" if leg.rank is not None else "not in its list,"
-    return f"{rank} {leg.score:.2f} ({raw.format(leg.raw)})"
+    rank = f"#{evidence.rank}" if evidence.rank is not None else "not in its list,"
+    return f"{rank} {evidence.score:.2f} ({raw.format(evidence.raw)})"
 
 
-def marked(text: str, highlights: Sequence[tuple[int, int]]) -> Flow:
-    """The snippet of a passage with the matched words standing out."""
-    shown = snippet(text, highlights)
-    line = Text(shown.text)
-    for start, end in shown.highlights:
+def highlighted_snippet(text: str, highlights: Sequence[tuple[int, int]]) -> WrappedText:
+    """Return the snippet of a passage with the matched words highlighted."""
+    window = snippet(text, highlights)
+    line = Text(window.text)
+    for start, end in window.highlights:
         line.stylize("bold yellow", start, end)
-    return Flow(line)
+    return WrappedText(line)
 
 
 def hits_table(hits: Hits) -> RenderableType:
-    """The hits as a table, or a sentence when there are none."""
-    notes = [Text(f"Leg missing: {printable(reason)}", style="yellow") for reason in hits.degraded]
+    """Return the hits as a table, or a sentence when there are none."""
+    notes = [Text(f"Index missing: {printable(reason)}", style="yellow") for reason in hits.degraded]
     if hits.searched != hits.query:
         notes.append(Text(f"Searched for: {printable(hits.searched)}".replace("\n", " "), style="dim"))
-    told = [] if hits.trace is None else [trail_view(hits.trace)]
+    trace = [] if hits.trace is None else [trace_view(hits.trace)]
     if not hits:
-        return Group(*notes, Text(no_hits(hits.query)), *told)
+        return Group(*notes, Text(no_hits_message(hits.query)), *trace)
     if not hits.convincing:
         notes.append(Text(UNSURE.format(confidence=hits.confidence), style="yellow"))
-    return Group(*notes, _Ranking(hits), *told)
+    return Group(*notes, _HitsTable(hits), *trace)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Ranking:
-    """Hits side by side with their scores, or below them where there is no room for two columns."""
+class _HitsTable:
+    """Hits beside their scores, or below them on a narrow terminal."""
 
     hits: Hits
 
@@ -237,7 +188,7 @@ class _Ranking:
                 Text(f"{hit.score:.3f}", "bold"),
                 Text(f"conf {hit.confidence:.2f}", "dim"),
             ]
-            weights = () if self.hits.trace is None else weights_of(hit.explanation)
+            weights = () if self.hits.trace is None else weight_lines(hit.explanation)
             block = Group(hit_block(hit), *weights)
             if narrow:
                 cells: list[RenderableType] = [
@@ -250,8 +201,8 @@ class _Ranking:
 
 
 def hit_block(hit: Hit) -> Group:
-    """Source, snippet and reasons of one hit, one below the other."""
-    head = Text(source_of(hit), style="bold blue")
+    """Return source, snippet and evidence of one hit."""
+    head = Text(source_label(hit), style="bold blue")
     if hit.agent_id is not None:
         head.append(f"  private to {printable(hit.agent_id)}", style="magenta")
     lines: list[RenderableType] = [head]
@@ -259,51 +210,51 @@ def hit_block(hit: Hit) -> Group:
         lines.append(
             Text(printable(hit.context).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
         )
-    lines += [marked(hit.text, hit.explanation.highlights), reasons(hit)]
+    lines += [highlighted_snippet(hit.text, hit.explanation.highlights), evidence_line(hit)]
     if hit.also_in:
         others = ", ".join(printable(f"{source.doc_id}#{source.chunk_id}") for source in hit.also_in)
         lines.append(Text.assemble(("also in ", "dim"), others.replace("\n", " ")))
     lines += [Text(step, style="dim") for step in hit.explanation.steps]
-    lines.append(address(hit))
+    lines.append(read_command(hit))
     return Group(*lines)
 
 
-def address(hit: Hit) -> Text:
-    """What to type to read on."""
-    return Text(f"read {quoted(hit.doc_id)} {hit.chunk_id}", style="dim")
+def read_command(hit: Hit) -> Text:
+    """Return the command that reads the passage."""
+    return Text(f"read {shell_quoted(hit.doc_id)} {hit.chunk_id}", style="dim")
 
 
-def quoted(word: str) -> str:
-    """The word as a shell takes it, plain if it can be."""
+def shell_quoted(word: str) -> str:
+    """Quote a word for the shell where necessary."""
     word = printable(word)
     return word if _SAFE_WORD.fullmatch(word) else shlex.quote(word)
 
 
-def no_hits(query: str) -> str:
-    """What to say when nothing was found."""
+def no_hits_message(query: str) -> str:
+    """Return the message of a search without hits."""
     if not query.strip():
         return "The query is empty: ask with at least one word."
     return f"Nothing found for “{printable(query)}”. Try other words, or check --agent and --filter."
 
 
 def passage_view(passage: Passage) -> Group:
-    """A passage that was read by address, under its source."""
+    """Return a passage under its source."""
     covered = f"chunk {passage.first_chunk}"
     if passage.last_chunk != passage.first_chunk:
         covered = f"chunks {passage.first_chunk}-{passage.last_chunk}"
     last = max(passage.total_chunks - 1, 0)
-    head = Text.assemble((source_of(passage), "bold blue"), (f"  {covered}, last is {last}", "dim"))
-    return Group(head, Flow(Text(printable(passage.text).expandtabs(4))))
+    head = Text.assemble((source_label(passage), "bold blue"), (f"  {covered}, last is {last}", "dim"))
+    return Group(head, WrappedText(Text(printable(passage.text).expandtabs(4))))
 
 
-def report_view(report: SyncReport) -> Group:
-    """What a write did, with the reason of everything that was left out."""
+def sync_report_view(report: SyncReport) -> Group:
+    """Return the counts of a write, with the reason of everything that failed or was skipped."""
     counts = ", ".join(
         f"{getattr(report, name)} {name}" for name in ("added", "updated", "deleted", "unchanged")
     )
     work = (
-        f"{_counted(report.chunks, 'chunk')} written, {report.embedded} embedded, "
-        f"{_counted(report.reused, 'vector')} reused"
+        f"{_count(report.chunks, 'chunk')} written, {report.embedded} embedded, "
+        f"{_count(report.reused, 'vector')} reused"
     )
     lines = [
         Text(f"{counts}, {len(report.failed)} failed, {len(report.skipped)} skipped"),
@@ -316,36 +267,13 @@ def report_view(report: SyncReport) -> Group:
                 "yellow",
             )
         )
-    lines += _reasons_of("failed", report.failed, "red")
-    lines += _reasons_of("skipped", report.skipped, "dim")
+    lines += failure_lines("failed", report.failed, "red")
+    lines += failure_lines("skipped", report.skipped, "dim")
     return Group(*lines)
 
 
-def sources_view(outcomes: Sequence[SourceOutcome]) -> Group:
-    """What became of each source of a file, and why where it failed."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    counted = ("added", "updated", "deleted", "unchanged")
-    for name in ("source", "of", *counted, "failed"):
-        table.add_column(name, justify="left" if name in {"source", "of"} else "right", overflow="fold")
-    notes: list[Text] = []
-    for outcome in outcomes:
-        report, name = outcome.report, printable(outcome.name)
-        whose = "–" if outcome.agent_id is None else printable(outcome.agent_id)
-        failed = "all" if outcome.error else str(len(report.failed))
-        cells = (str(getattr(report, count)) for count in counted)
-        style = "red" if outcome.failed else "dim" if outcome.removed else None
-        table.add_row(Text(name), Text(whose), *cells, failed, style=style)
-        if outcome.error:
-            notes.append(Text(f"{name} failed: {printable(outcome.error)}".replace("\n", " "), "red"))
-        notes += _reasons_of(f"{name} failed", report.failed, "red")
-        notes += _reasons_of(f"{name} skipped", report.skipped, "dim")
-        if outcome.removed and not report.deleted:
-            kept = f"{name} is not in the file any more; its documents are kept, --prune removes them"
-            notes.append(Text(kept, "yellow"))
-    return Group(table, *notes)
-
-
-def _reasons_of(verb: str, items: Iterable[Failure], style: str) -> list[Text]:
+def failure_lines(verb: str, items: Iterable[Failure], style: str) -> list[Text]:
+    """Return one line per failed or skipped item, the first twenty."""
     items = list(items)
     lines = [
         Text(f"{verb}: {printable(item.key)}: {printable(item.reason)}".replace("\n", " "), style)
@@ -356,24 +284,24 @@ def _reasons_of(verb: str, items: Iterable[Failure], style: str) -> list[Text]:
     return lines
 
 
-def facts_table(record: object) -> Table:
-    """Any record as names and values."""
+def record_table(record: object) -> Table:
+    """Return the fields of a dataclass as names and values."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    assert dataclasses.is_dataclass(record)  # noqa: S101  (only records come here)
+    assert dataclasses.is_dataclass(record)  # noqa: S101  (callers pass dataclasses only)
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
-        shown = size(value) if field.name.startswith("bytes") else _value(value)
+        shown = filesize.decimal(value) if field.name.startswith("bytes") else _format_value(value)
         table.add_row(field.name.replace("_", " "), Text(printable(shown)))
     return table
 
 
-def verdict_view(report: VerifyReport) -> Group:
-    """What a check of the store found."""
+def verify_view(report: VerifyReport) -> Group:
+    """Return the problems found by `verify` or `repair`."""
     checked = (
-        f"{_counted(report.documents, 'document')} in {_counted(report.chunks, 'chunk')}, "
-        f"{_counted(report.partitions, 'partition')}"
+        f"{_count(report.documents, 'document')} in {_count(report.chunks, 'chunk')}, "
+        f"{_count(report.partitions, 'partition')}"
     )
     if report.probes is not None:
         checked += (
@@ -381,37 +309,29 @@ def verdict_view(report: VerifyReport) -> Group:
         )
     if report.ok:
         return Group(
-            Text.assemble(("Sound. ", "bold green"), f"Both legs hold what the catalog says: {checked}.")
+            Text.assemble(("Sound. ", "bold green"), f"Both indexes hold what the catalog says: {checked}.")
         )
     count = len(report.problems)
     lines = [
         Text(
-            f"{_counted(count, 'problem')} in {checked}; `agentrag repair` mends them.",
+            f"{_count(count, 'problem')} in {checked}; `agentrag repair` mends them.",
             "bold red",
         )
     ]
     return Group(*lines, *(Text(f"- {printable(problem)}") for problem in report.problems))
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def size(count: int) -> str:
-    """A number of bytes in words."""
-    amount, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
-    while amount >= _KILO and len(units) > 1:
-        amount, _ = amount / _KILO, units.pop(0)
-    return f"{amount:,.0f} {units[0]}" if units[0] == "bytes" else f"{amount:,.1f} {units[0]}"
-
-
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_value(item)}" for key, item in value.items()) or "–"
+        return ", ".join(f"{key}: {_format_value(item)}" for key, item in value.items()) or "–"
     if isinstance(value, list | tuple):
-        return "\n".join(map(_value, value)) or "–"
+        return "\n".join(map(_format_value, value)) or "–"
     return "–" if value is None else str(value)

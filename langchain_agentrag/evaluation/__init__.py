@@ -1,4 +1,4 @@
-"""Evaluation on one's own questions: measures per leg and fused, what changed, what failed and why, what to set.
+"""Evaluation on your own questions: measures per index and fused, comparison, failure analysis, tuning, report.
 
 collection = read_collection("my_questions.jsonl")
 evaluation = evaluate(indexer, collection)
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from langchain_agentrag.evaluation.baseline import (
     Change,
-    against_legs,
     changes,
+    compare_settings,
     load_run,
     run_document,
     shared_questions,
@@ -22,8 +22,8 @@ from langchain_agentrag.evaluation.collection import (
     read_collection,
     write_questions,
 )
-from langchain_agentrag.evaluation.drafting import draft_questions
-from langchain_agentrag.evaluation.misses import Failure, failures
+from langchain_agentrag.evaluation.failure_analysis import Failure, failures
+from langchain_agentrag.evaluation.question_generation import draft_questions
 from langchain_agentrag.evaluation.report import html_report
 from langchain_agentrag.evaluation.runner import (
     MEASURES,
@@ -34,8 +34,8 @@ from langchain_agentrag.evaluation.runner import (
     standard_settings,
 )
 from langchain_agentrag.evaluation.statistics import Difference, Interval, compare, interval
-from langchain_agentrag.evaluation.sweep import Advice, grid, sweep
-from langchain_agentrag.evaluation.vectors import cached_embedder
+from langchain_agentrag.evaluation.tuning import Advice, grid, sweep
+from langchain_agentrag.evaluation.vector_cache import cached_embedder
 
 __all__ = [
     "MEASURES",
@@ -49,10 +49,10 @@ __all__ = [
     "Interval",
     "Question",
     "Run",
-    "against_legs",
     "cached_embedder",
     "changes",
     "compare",
+    "compare_settings",
     "draft_questions",
     "evaluate",
     "failures",

@@ -1,7 +1,8 @@
-"""Runs kept as JSON, and what changed since one of them."""
+"""Comparison of runs: an evaluation against a saved baseline, and its settings against each other."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """A run as it was kept.
+class SavedRun:
+    """A run read from a JSON file.
 
     Attributes:
         name: Name of the collection.
@@ -35,13 +36,13 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One measure of one setting against the baseline.
+    """Difference of one setting from the baseline by one measure.
 
     Attributes:
         setting: Setting of this run.
-        against: Setting of the baseline.
-        measure: The measure.
-        difference: New minus old over the questions both have.
+        against: Setting it is compared with.
+        measure: Name of the measure.
+        difference: New minus old over the questions that both have.
     """
 
     setting: str
@@ -51,7 +52,7 @@ class Change:
 
 
 def run_document(evaluation: Evaluation) -> dict[str, Any]:
-    """A run as JSON-safe values, with every question's measures; what `load_run` reads."""
+    """Return a run as JSON-safe values, with every question's measures; `load_run` reads it back."""
     return {
         "format": _FORMAT,
         "name": evaluation.name,
@@ -59,39 +60,35 @@ def run_document(evaluation: Evaluation) -> dict[str, Any]:
         "model": evaluation.model,
         "depth": evaluation.depth,
         "questions": {question.id: question.text for question in evaluation.questions},
-        "unanswerable": [judged.question.id for judged in evaluation.unanswerable],
+        "unanswerable": [question.question.id for question in evaluation.unanswerable],
         "settings": {
-            name: {
+            setting: {
                 "options": dict(run.options),
-                "means": {
-                    measured: {"mean": found.mean, "low": found.low, "high": found.high}
-                    for measured in evaluation.measures
-                    for found in (run.interval(measured),)
-                },
+                "means": {name: dataclasses.asdict(run.interval(name)) for name in evaluation.measures},
                 "latency_ms": {"p50": run.latency(0.5), "p95": run.latency(0.95)},
-                "degraded": {key: list(notes) for key, notes in run.degraded.items()},
+                "degraded": {key: list(reasons) for key, reasons in run.degraded.items()},
                 "ranks": dict(run.ranks),
-                "values": {measured: dict(values) for measured, values in run.values.items()},
+                "values": {name: dict(values) for name, values in run.values.items()},
             }
-            for name, run in evaluation.runs.items()
+            for setting, run in evaluation.runs.items()
         },
     }
 
 
-def load_run(path: str | Path) -> Saved:
-    """A run that was kept.
+def load_run(path: str | Path) -> SavedRun:
+    """Load a run that `agentrag eval --save` wrote, or the whole answer of `agentrag eval --json`.
 
     Raises:
-        UsageError: the file cannot be read or holds something else.
+        UsageError: the file cannot be read or is no run.
     """
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
-        document = document.get("run", document)  # the answer of `agentrag eval --json` holds it too
+        document = document.get("run", document)
         if document["format"] != _FORMAT:
             raise UsageError(
                 f"The baseline {path} has format {document['format']}, this version reads {_FORMAT}."
             )
-        return Saved(
+        return SavedRun(
             document["name"],
             document["main"],
             document["questions"],
@@ -106,8 +103,8 @@ def load_run(path: str | Path) -> Saved:
         ) from error
 
 
-def shared_questions(questions: Sequence[Question], baseline: Saved) -> list[str]:
-    """Ids of the questions that the baseline has with the same text.
+def shared_questions(questions: Sequence[Question], baseline: SavedRun) -> list[str]:
+    """Return the ids of the questions that the baseline has with the same text.
 
     Raises:
         UsageError: there are none, so that nothing can be compared.
@@ -115,14 +112,14 @@ def shared_questions(questions: Sequence[Question], baseline: Saved) -> list[str
     common = [question.id for question in questions if baseline.texts.get(question.id) == question.text]
     if not common:
         raise UsageError(
-            f"The baseline was made with other questions ({baseline.name!r}): it has none of the {len(questions)} "
-            "asked now. Compare runs of the same collection."
+            f"The baseline was made with other questions ({baseline.name!r}): it has none of these {len(questions)}. "
+            "Compare runs of the same collection."
         )
     return common
 
 
-def changes(evaluation: Evaluation, baseline: Saved) -> list[Change]:
-    """Every setting against the baseline's setting of the same name, else against its main one.
+def changes(evaluation: Evaluation, baseline: SavedRun) -> list[Change]:
+    """Compare every setting with the baseline's setting of the same name, else with its main one.
 
     Only questions that both have, with the same text, are compared.
 
@@ -130,31 +127,29 @@ def changes(evaluation: Evaluation, baseline: Saved) -> list[Change]:
         UsageError: they have no question or no measure in common.
     """
     common = shared_questions(evaluation.questions, baseline)
-    found = []
+    differences = []
     for name, run in evaluation.runs.items():
         against = name if name in baseline.values else baseline.main
         old = baseline.values[against]
-        found += [
+        differences += [
             Change(
                 name,
                 against,
-                measured,
-                compare(
-                    [run.values[measured][key] for key in common], [old[measured][key] for key in common]
-                ),
+                measure,
+                compare([run.values[measure][key] for key in common], [old[measure][key] for key in common]),
             )
-            for measured in evaluation.measures
-            if measured in old
+            for measure in evaluation.measures
+            if measure in old
         ]
-    if not found:
+    if not differences:
         raise UsageError(
             f"The baseline {baseline.name!r} has none of the measures {', '.join(evaluation.measures)}."
         )
-    return found
+    return differences
 
 
-def against_legs(evaluation: Evaluation) -> list[Change]:
-    """The main setting against every other one of the same run, by the measure that decides."""
+def compare_settings(evaluation: Evaluation) -> list[Change]:
+    """Compare the main setting with every other one of the same run, by the measure that decides."""
     decisive = evaluation.measures[0]
     values = {name: run.values[decisive] for name, run in evaluation.runs.items()}
     new = values[evaluation.main]

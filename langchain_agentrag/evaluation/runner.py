@@ -1,8 +1,7 @@
-"""Measures of a ranking per question, computed by ir-measures."""
+"""Evaluation of search settings on test questions, with measures computed by ir-measures."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from langchain_agentrag.errors import MissingExtraError, UsageError
-from langchain_agentrag.evaluation.collection import Collection, Judged, Question, judge
+from langchain_agentrag.evaluation.collection import Collection, Question
+from langchain_agentrag.evaluation.relevance import JudgedQuestion, judge_questions
 from langchain_agentrag.evaluation.statistics import Interval, interval
 from langchain_agentrag.search.options import SearchOptions
 from langchain_agentrag.store.protocols import Vectors
@@ -21,23 +21,21 @@ from langchain_agentrag.types import Hits
 if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer
 
-logger = logging.getLogger(__name__)
-
 MEASURES = ("nDCG@10", "R@10", "RR@10", "Success@1", "Success@5")
-"""Measures of a report unless others are asked for; names as of ir-measures. The first one decides."""
+"""Default measures, named as in ir-measures. The first one decides between settings."""
 
-Values = dict[str, dict[str, float]]
+MeasureValues = dict[str, dict[str, float]]
 """Measure → question id → value."""
 
 
 def parse_measures(names: Sequence[str]) -> list[Any]:
-    """The measures of these names.
+    """Parse names of measures.
 
     Raises:
         UsageError: a name is unknown, or there is none.
         MissingExtraError: ir-measures is not installed.
     """
-    library = _library()
+    library = _ir_measures()
     if isinstance(names, str) or not names:
         raise UsageError(
             f"Cannot measure with {names!r}: give a list of names such as {', '.join(MEASURES)}."
@@ -57,28 +55,26 @@ def measure(
     rankings: Mapping[str, Sequence[str]],
     qrels: Mapping[str, Mapping[str, int]],
     measures: Sequence[str] = MEASURES,
-) -> Values:
-    """Each measure for each question; a question without an answer counts 0.
+) -> MeasureValues:
+    """Compute each measure for each question; a question without a ranking counts 0.
 
     Args:
         rankings: Question id → units, best first.
         qrels: Question id → unit → grade.
         measures: Names as of ir-measures.
     """
-    library, parsed = _library(), parse_measures(measures)
-    # Scores only carry the order: the evaluator underneath breaks ties by name.
-    run = {
-        name: {unit: 1.0 / place for place, unit in enumerate(units, 1)} for name, units in rankings.items()
-    }
-    values: Values = {str(name): dict.fromkeys(rankings, 0.0) for name in measures}
-    names = {str(found): name for found, name in zip(parsed, measures, strict=True)}
-    judged = {name: dict(qrels[name]) for name in rankings}
-    for metric in library.iter_calc(parsed, judged, run):
+    library, parsed = _ir_measures(), parse_measures(measures)
+    # Scores only carry the order: trec_eval breaks ties by name.
+    run = {name: {unit: 1.0 / rank for rank, unit in enumerate(units, 1)} for name, units in rankings.items()}
+    values: MeasureValues = {str(name): dict.fromkeys(rankings, 0.0) for name in measures}
+    names = {str(measure): name for measure, name in zip(parsed, measures, strict=True)}
+    relevant = {name: dict(qrels[name]) for name in rankings}
+    for metric in library.iter_calc(parsed, relevant, run):
         values[names[str(metric.measure)]][metric.query_id] = float(metric.value)
     return values
 
 
-def _library() -> Any:  # noqa: ANN401  (a module)
+def _ir_measures() -> Any:  # noqa: ANN401  (a module)
     try:
         import ir_measures
     except ImportError as error:
@@ -87,65 +83,65 @@ def _library() -> Any:  # noqa: ANN401  (a module)
 
 
 DEPTH = 30
-"""Hits asked for per question: several may be of one document, and ten documents shall remain."""
+"""Hits per question: several may be of one document, and ten documents shall remain."""
 
-RERANKED = 40
-"""Candidates a second stage chooses from unless `fetch_k` says otherwise: what a search for ten hits would take."""
+RERANK_CANDIDATES = 40
+"""Candidates of a reranker or of diversity unless `fetch_k` is given: as many as in a search for ten hits."""
 
 Settings = Mapping[str, SearchOptions]
 """Name → options of a search."""
 
-Tell = Callable[[int, int], None]
-"""Called with how many searches are done, and how many there are."""
+OnProgress = Callable[[int, int], None]
+"""Called with the number of searches done, and the number of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All questions under one setting.
+    """Results of all questions under one setting.
 
     Attributes:
         name: Name of the setting.
-        options: Its options, for people.
-        ranks: Question id → place of the first expected source, from 1; None when it is beyond the depth.
+        options: Its search options as JSON-safe values.
+        ranks: Question id → rank of the first expected source, from 1; None when it is beyond the depth.
         values: Measure → question id → value.
-        seconds: Question id → time of the search, embedding excluded.
-        degraded: Question id → legs that failed.
+        seconds: Question id → time of the search without embedding.
+        degraded: Question id → indexes that failed.
     """
 
     name: str
     options: Mapping[str, Any]
     ranks: Mapping[str, int | None]
-    values: Values
+    values: MeasureValues
     seconds: Mapping[str, float]
     degraded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def interval(self, name: str) -> Interval:
-        """Mean of a measure and its 95 % bootstrap interval."""
+        """Return the mean of a measure and its 95 % bootstrap interval."""
         return interval(list(self.values[name].values()))
 
-    def latency(self, share: float) -> float:
-        """Time in milliseconds that this share of the searches stayed below: .5 is the median."""
-        return 1000 * float(np.quantile(list(self.seconds.values()), share)) if self.seconds else 0.0
+    def latency(self, quantile: float) -> float:
+        """Return a quantile of the search times in milliseconds: .5 is the median."""
+        return 1000 * float(np.quantile(list(self.seconds.values()), quantile)) if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What was measured.
+    """Results of an evaluation.
 
     Attributes:
         name: Name of the collection.
-        judged: The questions with their expectations.
-        runs: One per setting, in the order given.
+        judged: The questions with their expected sources.
+        runs: One per setting, in the order of the settings.
         measures: Names of the measures; the first one decides.
-        settings: Name → options that were searched with.
+        settings: Name → search options.
         main: Name of the setting that failures are listed for.
         model: Name of the embedding model, or "".
         embedding: Question id → seconds to embed it.
-        depth: Hits asked for per question.
+        depth: Hits per question.
     """
 
     name: str
-    judged: Sequence[Judged]
+    judged: Sequence[JudgedQuestion]
     runs: Mapping[str, Run]
     measures: Sequence[str]
     settings: Settings
@@ -157,19 +153,19 @@ class Evaluation:
     @property
     def questions(self) -> list[Question]:
         """The questions, in order."""
-        return [judged.question for judged in self.judged]
+        return [question.question for question in self.judged]
 
     @property
-    def unanswerable(self) -> list[Judged]:
-        """Questions none of whose expected sources is in what their agent may see."""
-        return [judged for judged in self.judged if len(judged.missing) == len(judged.sources)]
+    def unanswerable(self) -> list[JudgedQuestion]:
+        """Questions none of whose expected sources is visible to their agent."""
+        return [question for question in self.judged if len(question.missing) == len(question.sources)]
 
 
 def standard_settings(reranker: object = None, **options: Any) -> dict[str, SearchOptions]:  # noqa: ANN401
-    """Either leg alone, and both with the engine's defaults; with a reranker also behind it.
+    """Return the settings to compare: each index alone, both with the defaults, and with a reranker.
 
     Args:
-        reranker: Second opinion, or None.
+        reranker: Any reranker that `DualIndexer.search` takes, or None.
         options: Options of every setting.
     """
     settings: dict[str, dict[str, Any]] = {
@@ -190,12 +186,13 @@ def evaluate(
     measures: Sequence[str] = MEASURES,
     main: str | None = None,
     depth: int = DEPTH,
-    on_progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Ask every question under every setting and measure the answers.
+    """Search every question under every setting and measure the rankings.
 
-    Each question is asked on behalf of its own agent. It is embedded once and the vector handed to all settings, so the
-    latencies are those of the search alone. Hits count as the expectation they meet, else as their document, each once.
+    Each question is asked on behalf of its own agent. It is embedded once and all settings use the same vector, so the
+    latencies are those of the search alone. A hit counts as the expected source it meets, else as its document, each
+    once.
 
     Args:
         indexer: The store to search.
@@ -203,98 +200,86 @@ def evaluate(
         settings: Name → search options; `standard_settings()` by default.
         measures: Names as of ir-measures, such as "nDCG@10".
         main: Setting that failures are listed for; the last one by default.
-        depth: Hits to ask for.
+        depth: Hits per question.
         on_progress: Called after every search.
 
     Raises:
-        UsageError: there is nothing to ask, two questions have one id, or a measure or setting is unknown.
+        UsageError: there is no question, two questions have one id, or a measure or setting is unknown.
         MissingExtraError: ir-measures is not installed.
     """
     parse_measures(measures)
     questions = list(collection.questions if isinstance(collection, Collection) else collection)
-    chosen = dict(settings if settings is not None else standard_settings())
-    main = main or (list(chosen)[-1] if chosen else "")
-    if not questions or main not in chosen:
+    settings = dict(settings if settings is not None else standard_settings())
+    main = main or (list(settings)[-1] if settings else "")
+    if not questions or main not in settings:
         raise UsageError(
-            f"Cannot evaluate {len(questions)} questions under the settings {', '.join(chosen) or 'none'} "
+            f"Cannot evaluate {len(questions)} questions under the settings {', '.join(settings) or 'none'} "
             f"with {main!r} as the main one: give at least one question and one setting."
         )
-    twice = [name for name, count in Counter(question.id for question in questions).items() if count > 1]
-    if twice:
+    repeated = [name for name, count in Counter(question.id for question in questions).items() if count > 1]
+    if repeated:
         raise UsageError(
-            f"Cannot evaluate: {len(twice)} question ids come more than once, {twice[0]!r} for one; give each its own."
+            f"Cannot evaluate: {len(repeated)} question ids come more than once, {repeated[0]!r} for one; "
+            "give each question its own."
         )
-    judged = judge(indexer, questions)
-    vectors, spent = _embedded(indexer, questions, chosen)
-    # the first search opens both indexes, which is no part of anybody's latency
+    judged = judge_questions(indexer, questions)
+    qrels = {expected.question.id: expected.qrels for expected in judged}
+    vectors, embedding_seconds = _embed_questions(indexer, questions, settings)
+    # the first search opens both indexes, which must not count as latency
     search(indexer, questions[0], SearchOptions(), vectors.get(questions[0].id), depth)
-    total, done = len(chosen) * len(questions), 0
+    total, done = len(settings) * len(questions), 0
     runs = {}
-    for name, options in chosen.items():
-        asked = _Asked(indexer, options, depth)
+    for name, options in settings.items():
+        rankings, seconds, degraded = {}, {}, {}
         for expected in judged:
-            asked.ask(expected, vectors.get(expected.question.id))
+            key = expected.question.id
+            started = time.perf_counter()
+            hits = search(indexer, expected.question, options, vectors.get(key), depth)
+            seconds[key] = time.perf_counter() - started
+            rankings[key] = expected.units(hits)
+            if hits.degraded:
+                degraded[key] = hits.degraded
             done += 1
             if on_progress is not None:
                 on_progress(done, total)
-        runs[name] = asked.run(name, judged, measures)
+        ranks = {key: _first_rank(units, qrels[key]) for key, units in rankings.items()}
+        values = measure(rankings, qrels, measures)
+        runs[name] = Run(name, _json_options(options), ranks, values, seconds, degraded)
     return Evaluation(
         name=collection.name if isinstance(collection, Collection) else "questions",
         judged=judged,
         runs=runs,
         measures=tuple(measures),
-        settings=chosen,
+        settings=settings,
         main=main,
         model=indexer.model_name or "",
-        embedding=spent,
+        embedding=embedding_seconds,
         depth=depth,
     )
 
 
-class _Asked:
-    """Answers of one setting as they come in."""
-
-    def __init__(self, indexer: DualIndexer, options: SearchOptions, depth: int) -> None:
-        self._indexer, self._options, self._depth = indexer, options, depth
-        self._units: dict[str, list[str]] = {}
-        self._seconds: dict[str, float] = {}
-        self._degraded: dict[str, tuple[str, ...]] = {}
-
-    def ask(self, judged: Judged, vector: Vectors | None) -> None:
-        question = judged.question
-        started = time.perf_counter()
-        hits = search(self._indexer, question, self._options, vector, self._depth)
-        self._seconds[question.id] = time.perf_counter() - started
-        self._units[question.id] = judged.units(hits)
-        if hits.degraded:
-            self._degraded[question.id] = hits.degraded
-
-    def run(self, name: str, judged: Sequence[Judged], measures: Sequence[str]) -> Run:
-        qrels = {one.question.id: one.qrels for one in judged}
-        ranks = {
-            asked: next((place for place, unit in enumerate(units, 1) if unit in qrels[asked]), None)
-            for asked, units in self._units.items()
-        }
-        values = measure(self._units, qrels, measures)
-        return Run(name, described(self._options), ranks, values, self._seconds, self._degraded)
+def _first_rank(units: Sequence[str], relevant: Mapping[str, int]) -> int | None:
+    return next((rank for rank, unit in enumerate(units, 1) if unit in relevant), None)
 
 
 def search(
     indexer: DualIndexer, question: Question, options: SearchOptions, vector: Vectors | None, depth: int
 ) -> Hits:
-    """The hits for a question on behalf of its agent."""
-    given: dict[str, Any] = dict(options)
-    if vector is not None and given.get("mode") != "keyword":
-        given["vector"] = vector
-    if given.get("reranker") is not None or given.get("diversity"):
-        given.setdefault("fetch_k", max(depth, RERANKED))
-    return indexer.search(question.text, depth, agent_id=question.agent_id, **cast("SearchOptions", given))
+    """Search a question on behalf of its agent."""
+    arguments: dict[str, Any] = dict(options)
+    if vector is not None and arguments.get("mode") != "keyword":
+        arguments["vector"] = vector
+    if arguments.get("reranker") is not None or arguments.get("diversity"):
+        arguments.setdefault("fetch_k", max(depth, RERANK_CANDIDATES))
+    return indexer.search(
+        question.text, depth, agent_id=question.agent_id, **cast("SearchOptions", arguments)
+    )
 
 
-def _embedded(
+def _embed_questions(
     indexer: DualIndexer, questions: Sequence[Question], settings: Settings
 ) -> tuple[dict[str, Vectors], dict[str, float]]:
-    """Question id → vector, and the seconds it took; none where no setting needs them."""
+    """Return question id → vector and question id → seconds; both empty where no setting needs vectors."""
     if all(options.get("mode") == "keyword" for options in settings.values()):
         return {}, {}
     vectors, seconds = {}, {}
@@ -305,14 +290,14 @@ def _embedded(
     return vectors, seconds
 
 
-def described(options: SearchOptions) -> dict[str, Any]:
-    """Options as JSON-safe values: what is an object is named by its type."""
-    shown: dict[str, Any] = {}
+def _json_options(options: SearchOptions) -> dict[str, Any]:
+    """Return options as JSON-safe values: an object is named by its type, a function by its name."""
+    values: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, str | int | float | bool | None | dict | list):
-            shown[name] = value
+            values[name] = value
         elif isinstance(value, tuple):
-            shown[name] = list(value)
+            values[name] = list(value)
         else:
-            shown[name] = getattr(value, "__name__", type(value).__name__)
-    return shown
+            values[name] = getattr(value, "__name__", type(value).__name__)
+    return values

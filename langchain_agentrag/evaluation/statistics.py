@@ -1,20 +1,24 @@
-"""What a difference between two runs is worth: intervals by bootstrap, significance by permutation. Pure numpy."""
+"""Confidence intervals and significance of differences between runs, computed by scipy.stats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from langchain_agentrag.errors import MissingExtraError
 
 RESAMPLES = 2_000
 """Bootstrap samples; the ends of an interval move by less than a tenth of its width from one seed to another."""
 
 PERMUTATIONS = 10_000
-_EXACT = 13  # differing questions up to which every one of the 2^n flips is tried
+"""Sign flips of a significance test; up to 13 differing questions every one of the 2^n is tried."""
+
 _SEED = 20_240_607
 _LEVEL = 0.05
-_BLOCK = 2_000_000  # numbers drawn at once
+_BATCH = 2_000_000  # random numbers drawn at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two runs differ on the same questions.
+    """Paired difference of two runs on the same questions.
 
     Attributes:
         mean: Mean of new - old.
@@ -56,26 +60,37 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether it is hardly chance: p below .05, and the interval on one side of 0."""
+        """Whether p is below .05 and the interval lies on one side of 0."""
         return self.p < _LEVEL and (self.low > 0 or self.high < 0)
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """Mean and percentile bootstrap interval over questions; all 0 without values.
+    """Return the mean and its percentile bootstrap interval over questions; all 0 without values.
 
     Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3. The same values give the same
     interval: the seed is fixed.
+
+    Raises:
+        MissingExtraError: scipy is not installed.
     """
     sample = np.asarray(values, dtype=np.float64)
-    if not len(sample):
-        return Interval(0.0, 0.0, 0.0)
-    means = _resampled_means(sample)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(sample.mean()), float(low), float(high))
+    mean = float(sample.mean()) if len(sample) else 0.0
+    if len(sample) <= 1:  # scipy needs two
+        return Interval(mean, mean, mean)
+    resampled = _scipy_stats().bootstrap(
+        (sample,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        confidence_level=level,
+        method="percentile",
+        batch=max(1, _BATCH // len(sample)),
+        rng=np.random.default_rng(_SEED),
+    )
+    return Interval(mean, float(resampled.confidence_interval.low), float(resampled.confidence_interval.high))
 
 
 def compare(new: Sequence[float], old: Sequence[float]) -> Difference:
-    """The paired difference of two runs, question by question.
+    """Return the paired difference of two runs, question by question.
 
     The interval is a bootstrap over questions, the probability a two-sided sign-flip permutation test, exact where few
     questions differ: Smucker, Allan and Carterette, "A Comparison of Statistical Significance Tests for Information
@@ -83,15 +98,16 @@ def compare(new: Sequence[float], old: Sequence[float]) -> Difference:
 
     Raises:
         ValueError: the two do not hold the same number of values.
+        MissingExtraError: scipy is not installed.
     """
-    deltas = np.asarray(new, dtype=np.float64) - np.asarray(old, dtype=np.float64)
     if len(new) != len(old):
-        raise ValueError(f"cannot pair {len(new)} values with {len(old)}: compare the same questions.")
-    found = interval(deltas.tolist())
+        raise ValueError(f"Cannot pair {len(new)} values with {len(old)}: compare the same questions.")
+    deltas = np.asarray(new, dtype=np.float64) - np.asarray(old, dtype=np.float64)
+    mean = interval(deltas.tolist())
     return Difference(
-        mean=found.mean,
-        low=found.low,
-        high=found.high,
+        mean=mean.mean,
+        low=mean.low,
+        high=mean.high,
         p=permutation_p(deltas.tolist()),
         better=int((deltas > 0).sum()),
         worse=int((deltas < 0).sum()),
@@ -100,29 +116,25 @@ def compare(new: Sequence[float], old: Sequence[float]) -> Difference:
 
 
 def permutation_p(deltas: Sequence[float]) -> float:
-    """Two-sided p of a mean difference of 0, by flipping signs; 1 where nothing differs."""
-    moved = np.asarray([delta for delta in deltas if delta], dtype=np.float64)
-    if not len(moved):
+    """Return the two-sided p of a mean difference of 0, by flipping signs; 1 where at most one question differs."""
+    differing = np.asarray([delta for delta in deltas if delta], dtype=np.float64)
+    if len(differing) <= 1:  # both signs are equally far from 0
         return 1.0
-    seen = abs(moved.sum()) - 1e-12  # of equal sums none is beyond the other by rounding
-    if len(moved) <= _EXACT:
-        signs = 1 - 2 * ((np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved))) & 1)
-        return float((np.abs(signs @ moved) >= seen).mean())
-    random, extreme, left = np.random.default_rng(_SEED), 0, PERMUTATIONS
-    while left:
-        rows = min(left, max(1, _BLOCK // len(moved)))
-        flips = random.integers(0, 2, size=(rows, len(moved))) * 2 - 1
-        extreme += int((np.abs(flips @ moved) >= seen).sum())
-        left -= rows
-    return (extreme + 1) / (PERMUTATIONS + 1)
+    test = _scipy_stats().permutation_test(
+        (differing,),
+        lambda sample, axis: np.abs(sample.sum(axis=axis)),
+        permutation_type="samples",
+        n_resamples=PERMUTATIONS,
+        batch=max(1, _BATCH // len(differing)),
+        alternative="greater",
+        rng=np.random.default_rng(_SEED),
+    )
+    return float(test.pvalue)
 
 
-def _resampled_means(
-    sample: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    random, means, left = np.random.default_rng(_SEED), [], RESAMPLES
-    while left:
-        rows = min(left, max(1, _BLOCK // len(sample)))
-        means.append(sample[random.integers(0, len(sample), size=(rows, len(sample)))].mean(axis=1))
-        left -= rows
-    return np.concatenate(means)
+def _scipy_stats() -> Any:  # noqa: ANN401  (a module)
+    try:
+        from scipy import stats  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtraError("Evaluation", "eval") from error
+    return stats

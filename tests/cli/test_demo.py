@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from langchain_agentrag.cli import demo
-from langchain_agentrag.cli import demo as cli_demo
 from langchain_agentrag.connectors.files import FileSystemConnector
 from langchain_agentrag.indexer import DualIndexer
 
@@ -97,8 +96,8 @@ class TestWithTheModel:
         assert scene.report.updated == 1
         assert scene.report.unchanged == scenes["Real files"].report.added - 1
         before, after = scene.questions
-        assert "200 yuan" in before.best.text
-        assert "350 yuan" in after.best.text
+        assert "200 yuan" in before.hits[before.rank - 1].text
+        assert "350 yuan" in after.hits[after.rank - 1].text
         assert not any("200 yuan" in hit.text for hit in after.hits)
 
 
@@ -121,4 +120,4 @@ def test_the_command_to_go_on_with_is_one_the_shell_finds(
     program.chmod(0o755)
     monkeypatch.setattr("sys.argv", [str(program), "demo"])
     monkeypatch.setenv("PATH", str(program.parent if known else tmp_path))
-    assert shutil.which(cli_demo._command()) == str(program)
+    assert shutil.which(demo._command()) == str(program)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from langchain_agentrag.cli.render import bar, breaks, hits_table, passage_view, place, report_view
-from langchain_agentrag.cli.session import hits_document, to_json
-from langchain_agentrag.cli.snippets import NEAR, WINDOW, printable, snippet
+from langchain_agentrag.cli.output import hits_document, to_json
+from langchain_agentrag.cli.render import bar, hits_table, locator_parts, passage_view, sync_report_view
+from langchain_agentrag.cli.terminal_text import NEAR, WINDOW, line_breaks, printable, snippet
 from langchain_agentrag.types import (
     Explanation,
     Failure,
@@ -137,7 +137,7 @@ def test_stored_text_cannot_steer_the_terminal(evil: str):
 # ----- tables
 
 
-def test_hits_show_source_score_words_and_both_legs():
+def test_hits_show_source_score_words_and_both_indexes():
     text = drawn(hits_table(Hits([make_hit()], query="E1102")))
     for part in (
         "files:故障.md · page 3",
@@ -192,21 +192,21 @@ def test_a_missing_leg_is_said():
     ],
 )
 def test_place_in_words(locator: dict, expected: list[str]):
-    assert place(locator) == expected
+    assert locator_parts(locator) == expected
 
 
 def test_report_names_every_reason():
     report = SyncReport(
         added=2, failed=(Failure("scan.pdf", "no text layer"),), skipped=(Failure("x.bin", "binary"),)
     )
-    text = drawn(report_view(report))
+    text = drawn(sync_report_view(report))
     assert "2 added" in text
     assert "failed: scan.pdf: no text layer" in text
     assert "skipped: x.bin: binary" in text
 
 
 def test_many_failures_are_counted_not_poured_out():
-    text = drawn(report_view(SyncReport(failed=tuple(Failure(f"f{i}", "bad") for i in range(50)))))
+    text = drawn(sync_report_view(SyncReport(failed=tuple(Failure(f"f{i}", "bad") for i in range(50)))))
     assert text.count("failed: f") == 20
     assert "30 more" in text
 
@@ -266,7 +266,7 @@ def test_json_of_hits_holds_everything_a_hit_knows():
 
 @given(st.text(alphabet=st.sampled_from("ab ，。中文(）👍"), max_size=120), st.integers(2, 40))
 def test_lines_fit_and_nothing_is_lost(line: str, width: int):
-    cuts = breaks(line, width)
+    cuts = line_breaks(line, width)
     pieces = [line[left:right] for left, right in zip([0, *cuts], [*cuts, len(line)], strict=True)]
     assert "".join(pieces) == line
     assert all(cell_len(piece.rstrip()) <= width for piece in pieces)
@@ -275,10 +275,10 @@ def test_lines_fit_and_nothing_is_lost(line: str, width: int):
 
 def test_chinese_after_a_space_stays_on_its_line():
     line = "面板提示 E1102，手册里查不到，重启以后仍然反复出现，最后发现是气管接头漏气"
-    first = line[: breaks(line, 40)[0]]
+    first = line[: line_breaks(line, 40)[0]]
     assert cell_len(first) >= 36
     assert not line[len(first)].startswith("，")
 
 
 def test_words_are_not_torn_where_there_is_a_space():
-    assert breaks("alpha beta gamma", 9) == [6, 11]
+    assert line_breaks("alpha beta gamma", 9) == [6, 11]

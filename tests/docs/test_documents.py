@@ -193,7 +193,7 @@ def test_the_changelog_begins_with_the_version_of_the_package():
 
 @pytest.mark.parametrize("document", PAIRS[1])
 def test_the_file_of_sources_that_is_shown_can_be_read(document: str, tmp_path: Path):
-    from langchain_agentrag.cli.source_config import read_source_file
+    from langchain_agentrag.cli.sync_config import read_source_file
 
     [shown] = blocks(document, "toml")
     (tmp_path / "agentrag.toml").write_text(shown, encoding="utf-8")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from langchain_agentrag import DualIndexer, Hit, SourceDocument
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.evaluation import Expected, Question, read_collection, write_questions
-from langchain_agentrag.evaluation.collection import judge
+from langchain_agentrag.evaluation.relevance import judge_questions
 
 
 def beir(folder: Path, *, header: str = "query-id\tcorpus-id\tscore\n") -> Path:
@@ -202,7 +202,7 @@ def hit(doc_id: str, text: str, **metadata: str) -> Hit:
     ],
 )
 def test_a_source_may_be_named_in_any_way(named: str, kind: str, indexer: DualIndexer):
-    (judged,) = judge(indexer, [Question("q", "?", (Expected(named),))])
+    (judged,) = judge_questions(indexer, [Question("q", "?", (Expected(named),))])
     assert judged.sources[0].kind == kind
     assert not judged.missing
     assert judged.is_expected(hit("kb/a.md", "First line of A. 第一段。", source="/srv/docs/a.md"))
@@ -214,17 +214,19 @@ def test_a_source_may_be_named_in_any_way(named: str, kind: str, indexer: DualIn
 )
 def test_what_an_agent_cannot_see_is_missing_for_it(agent: str | None, missing: bool, indexer: DualIndexer):
     for source in ("secret", "code is 7741"):
-        (judged,) = judge(indexer, [Question("q", "?", (Expected(source),), agent)])
+        (judged,) = judge_questions(indexer, [Question("q", "?", (Expected(source),), agent)])
         assert bool(judged.missing) == missing
 
 
 def test_several_chunks_of_one_source_count_once(indexer: DualIndexer):
-    (judged,) = judge(indexer, [Question("q", "?", (Expected("kb/a.md"),))])
+    (judged,) = judge_questions(indexer, [Question("q", "?", (Expected("kb/a.md"),))])
     hits = [hit("kb/data.md", "x"), hit("kb/a.md", "one"), hit("kb/a.md", "two"), hit("kb/data.md", "y")]
     assert judged.units(hits) == ["document:kb/data.md", "doc_id::kb/a.md"]
 
 
 def test_a_phrase_may_be_bound_to_one_document(indexer: DualIndexer):
-    (judged,) = judge(indexer, [Question("q", "?", (Expected("line", "phrase", document="kb/a.md"),))])
+    (judged,) = judge_questions(
+        indexer, [Question("q", "?", (Expected("line", "phrase", document="kb/a.md"),))]
+    )
     assert judged.is_expected(hit("kb/a.md", "a line"))
     assert not judged.is_expected(hit("kb/data.md", "a line"))

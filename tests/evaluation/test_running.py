@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from langchain_agentrag import DualIndexer, SourceDocument
-from langchain_agentrag.errors import UsageError
+from langchain_agentrag.errors import MissingExtraError, UsageError
 from langchain_agentrag.evaluation import (
     Expected,
     Question,
@@ -23,8 +24,8 @@ from langchain_agentrag.evaluation import (
     standard_settings,
     sweep,
 )
-from langchain_agentrag.evaluation.report import WORDS
-from langchain_agentrag.evaluation.sweep import DEFAULTS, halves
+from langchain_agentrag.evaluation.report import MESSAGES
+from langchain_agentrag.evaluation.tuning import DEFAULTS, halves
 from tests.fakes import RecordingEmbeddings
 
 TOPICS = ["水泵", "轴承", "电机", "阀门", "齿轮", "filter", "spindle", "coolant", "fuse", "sensor"]
@@ -183,7 +184,7 @@ def test_a_better_setting_must_be_better_on_the_held_out_half(
         }
         return replace(found, runs=runs)
 
-    monkeypatch.setattr("langchain_agentrag.evaluation.sweep.evaluate", lucky)
+    monkeypatch.setattr("langchain_agentrag.evaluation.tuning.evaluate", lucky)
     advice = sweep(indexer, asked)
     assert advice.best == "lucky", "it won the half it was chosen on"
     assert not advice.worthwhile, "and nothing on the other half"
@@ -246,12 +247,30 @@ def test_the_report_is_one_page_that_runs_nothing(language: str, indexer: DualIn
     assert "&lt;script&gt;" in page
     assert not re.findall(r"(?:src|href)=|url\(", page), "nothing is loaded from elsewhere"
     assert page.count("<svg") == len(found.measures) + 2
-    assert WORDS[language]["measures"] in page
+    assert MESSAGES[language]["measures"] in page
     assert "prefers-color-scheme:dark" in page
 
 
 def test_both_languages_say_the_same_things():
-    assert WORDS["en"].keys() == WORDS["zh"].keys()
-    for name, text in WORDS["en"].items():
+    assert MESSAGES["en"].keys() == MESSAGES["zh"].keys()
+    for name, text in MESSAGES["en"].items():
         holes = re.compile(r"{(\w+)}")
-        assert set(holes.findall(text)) == set(holes.findall(WORDS["zh"][name])), name
+        assert set(holes.findall(text)) == set(holes.findall(MESSAGES["zh"][name])), name
+
+
+def test_charts_take_any_name_of_a_setting(indexer: DualIndexer):
+    names = ["混合检索", "<script>x</script>", "$x$", "_under"]
+    result = evaluate(indexer, QUESTIONS[:2], {name: {"mode": "keyword"} for name in names}, depth=1)
+    page = html_report(result)
+    assert "<script" not in page
+    for name in ("混合检索", "&lt;script&gt;x&lt;/script&gt;", "$x$", "_under"):
+        assert page.count(name) >= len(result.measures) + 2, name
+
+
+@pytest.mark.parametrize("library", ["jinja2", "matplotlib", "scipy", "ir_measures"])
+def test_a_missing_library_names_its_extra(
+    library: str, indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[eval\]"):
+        html_report(evaluate(indexer, QUESTIONS[:2]))

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from langchain_agentrag import DualIndexer, SearchTool, SourceDocument
+from langchain_agentrag.cli.output import hits_document
 from langchain_agentrag.cli.render import hits_table
-from langchain_agentrag.cli.session import hits_document
 from langchain_agentrag.llama_index import AgentQueryEngine, HybridRetriever, citations
 from langchain_agentrag.llama_index.query_engine import NOTHING_CONVINCING
 from langchain_agentrag.types import CONVINCING

@@ -10,7 +10,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_agentrag import DualIndexer, SourceDocument
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.evaluation import draft_questions, evaluate, read_collection, write_questions
-from langchain_agentrag.evaluation.collection import judge
+from langchain_agentrag.evaluation.relevance import judge_questions
 
 GUIDE = """# 差旅手册
 
@@ -88,7 +88,7 @@ def test_every_drafted_question_can_be_answered_and_comes_back_from_its_file(
     write_questions(tmp_path / "q.jsonl", drafted)
     collection = read_collection(tmp_path / "q.jsonl")
     assert list(collection.questions) == drafted
-    assert not any(one.missing for one in judge(indexer, drafted))
+    assert not any(one.missing for one in judge_questions(indexer, drafted))
     assert set(evaluate(indexer, collection).runs["keyword"].ranks.values()) == {1}
 
 

@@ -1,4 +1,4 @@
-"""Settings for one's own data: tried on one half of the questions, judged on the other."""
+"""Tuning of search settings: candidates tried on one half of the questions, the best one checked on the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.evaluation.collection import Collection, Question
-from langchain_agentrag.evaluation.runner import DEPTH, MEASURES, Evaluation, Tell, evaluate
+from langchain_agentrag.evaluation.runner import DEPTH, MEASURES, Evaluation, OnProgress, evaluate
 from langchain_agentrag.evaluation.statistics import Difference, compare
 from langchain_agentrag.search.fusion import FusionName
 from langchain_agentrag.search.options import SearchOptions
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer
 
 DEFAULTS = "defaults"
-"""Name of the setting every other one is measured against."""
+"""Name of the setting that the others are compared with."""
 
-LEAST = 20
-"""Fewest questions a sweep makes sense with: half of them decide, half of them check."""
+MIN_QUESTIONS = 20
+"""Fewest questions of a sweep: half of them choose, half of them check."""
 
-_SHARES = (0.3, 0.5, 0.7)
-_CAPS = (1, 3)
+_VECTOR_WEIGHTS = (0.3, 0.5, 0.7)
+_MAX_PER_DOCUMENT = (1, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a sweep recommends.
+    """Recommendation of a sweep.
 
     Attributes:
-        best: The best setting on the half used to choose.
+        best: Name of the best setting on the half used to choose.
         options: Its search options.
         measure: The measure that decided.
         difference: Best minus defaults, on the held-out half.
-        chosen: Questions used to choose.
+        chosen: Number of questions used to choose.
         table: (setting, measure on the half used to choose, measure on the held-out half), best first.
         evaluation: All settings on all questions.
     """
@@ -51,20 +51,20 @@ class Advice:
 
     @property
     def keeps_defaults(self) -> bool:
-        """Whether the defaults were the best, or as good as any, on the half used to choose."""
+        """Whether no setting was better than the defaults on the half used to choose."""
         return self.best == DEFAULTS
 
     @property
     def worthwhile(self) -> bool:
-        """Whether it beats the defaults on questions that had no part in choosing it, and not by chance."""
+        """Whether the best setting is significantly better than the defaults on the held-out half."""
         return not self.keeps_defaults and self.difference.mean > 0 and self.difference.significant
 
 
 def grid(reranker: object = None) -> dict[str, SearchOptions]:
-    """The settings a sweep tries: few, so that the best of them is not merely the luckiest.
+    """Return the settings a sweep tries: few, so that the best of them is not merely the luckiest.
 
-    Either leg alone, each fusion rule at three shares of the vector leg, a cap of passages per document, and with a
-    reranker the defaults behind it.
+    Each index alone, each fusion rule at three weights of the vector index, a cap of passages per document, and the
+    defaults with the reranker if there is one.
     """
     settings: dict[str, SearchOptions] = {
         DEFAULTS: SearchOptions(),
@@ -72,21 +72,21 @@ def grid(reranker: object = None) -> dict[str, SearchOptions]:
         "keyword": SearchOptions(mode="keyword"),
     }
     for rule in get_args(FusionName):
-        for share in _SHARES:
-            settings[f"{rule}, vector {share:g}"] = SearchOptions(
-                fusion=rule, weights=(share, round(1 - share, 2))
+        for weight in _VECTOR_WEIGHTS:
+            settings[f"{rule}, vector {weight:g}"] = SearchOptions(
+                fusion=rule, weights=(weight, round(1 - weight, 2))
             )
-    for cap in _CAPS:
-        settings[f"{DEFAULTS}, {cap} per document"] = SearchOptions(max_per_document=cap)
+    for most in _MAX_PER_DOCUMENT:
+        settings[f"{DEFAULTS}, {most} per document"] = SearchOptions(max_per_document=most)
     if reranker is not None:
         settings[f"{DEFAULTS} + reranker"] = SearchOptions(reranker=reranker)
     return settings
 
 
 def halves(questions: Sequence[Question]) -> tuple[list[str], list[str]]:
-    """Ids of two halves, the same for the same questions, each agent's questions shared out evenly.
+    """Split questions into two halves of ids, the same for the same questions, each agent's questions evenly.
 
-    Questions that expect the same source stay together, or the held-out half would ask what was chosen for.
+    Questions that expect the same source stay together; otherwise the held-out half would not be independent.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for question in questions:
@@ -107,41 +107,48 @@ def sweep(
     *,
     measures: Sequence[str] = MEASURES,
     depth: int = DEPTH,
-    on_progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Advice:
-    """Try settings on half of the questions, and check the best one on the other half.
+    """Try settings on half of the questions and check the best one on the other half.
 
     Args:
         indexer: The store to search.
         collection: The questions, 20 or more.
         settings: Name → options to try beside the defaults; `grid()` when None.
         measures: Names as of ir-measures; the first one decides.
-        depth: Hits to ask for.
+        depth: Hits per question.
         on_progress: Called after every search.
 
     Raises:
-        UsageError: there are too few questions to tell anything.
+        UsageError: there are too few questions.
     """
     questions = list(collection.questions if isinstance(collection, Collection) else collection)
     first, second = halves(questions)
-    if len(questions) < LEAST or not second:
+    if len(questions) < MIN_QUESTIONS or not second:
         raise UsageError(
-            f"A sweep needs at least {LEAST} questions on different sources, half to choose and half to check; there "
-            f"are {len(questions)}. Draft more with `agentrag eval --make`."
+            f"A sweep needs at least {MIN_QUESTIONS} questions on different sources, half to choose and half to check; "
+            f"there are {len(questions)}. Draft more with `agentrag eval --make`."
         )
-    tried = {DEFAULTS: SearchOptions(), **(grid() if settings is None else settings)}
-    found = evaluate(
-        indexer, collection, tried, measures=measures, main=DEFAULTS, depth=depth, on_progress=on_progress
+    candidates = {DEFAULTS: SearchOptions(), **(grid() if settings is None else settings)}
+    evaluation = evaluate(
+        indexer,
+        collection,
+        candidates,
+        measures=measures,
+        main=DEFAULTS,
+        depth=depth,
+        on_progress=on_progress,
     )
     decisive = measures[0]
-    values = {name: run.values[decisive] for name, run in found.runs.items()}
+    values = {name: run.values[decisive] for name, run in evaluation.runs.items()}
     table = sorted(
         ((name, _mean(run, first), _mean(run, second)) for name, run in values.items()),
-        key=lambda row: (-row[1], row[0] != DEFAULTS),  # of equals the defaults
+        key=lambda row: (-row[1], row[0] != DEFAULTS),  # the defaults win a tie
     )
     best = table[0][0]
     difference = compare([values[best][key] for key in second], [values[DEFAULTS][key] for key in second])
-    return Advice(best, found.runs[best].options, decisive, difference, len(first), table, found)
+    options = evaluation.runs[best].options
+    return Advice(best, options, decisive, difference, len(first), table, evaluation)
 
 
 def _mean(values: Mapping[str, float], ids: Sequence[str]) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from langchain_agentrag.cli.source_config import Secrets, SourceFile, read_source_file
+from langchain_agentrag.cli.sync_config import Secrets, SourceFile, read_source_file
 from langchain_agentrag.errors import UsageError
 
 GOOD = """

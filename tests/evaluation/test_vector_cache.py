@@ -12,7 +12,7 @@ from langchain_agentrag import DualIndexer
 from langchain_agentrag.embedding import resolve_embedder
 from langchain_agentrag.errors import EmbeddingError, UsageError
 from langchain_agentrag.evaluation import cached_embedder
-from langchain_agentrag.evaluation.vectors import FILE_NAME
+from langchain_agentrag.evaluation.vector_cache import FILE_NAME
 from tests.fakes import FailingEmbeddings, RecordingEmbeddings
 
 TEXTS = ["油泵", "pump", "油泵", "  ", "\x00 odd"]

@@ -1,0 +1,236 @@
+"""Output and exit of a command: result as tables or one JSON document, progress bar, errors, exit codes."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Set
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+
+import typer
+from rich import progress
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from langchain_agentrag.cli.terminal_text import printable
+from langchain_agentrag.connector import Gap
+from langchain_agentrag.errors import AgentRagError, StoreError, UsageError
+from langchain_agentrag.types import Explanation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from langchain_agentrag.connector import BaseConnector
+    from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.types import Hits, Progress
+
+WRONG_USAGE = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+_PIPED_WIDTH = 120  # columns of a table that goes to a file or another program
+_ITEM_CHARACTERS = 36
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def to_json(value: object) -> str:
+    """Return one JSON document; characters are not escaped, NaN and infinities become null."""
+    return json.dumps(json_value(value), ensure_ascii=False, indent=2, allow_nan=False)
+
+
+def json_value(value: object) -> Any:  # noqa: ANN401  (whatever json.dumps takes)
+    """Convert a value to JSON's types: dataclasses to objects, sets and tuples to lists, bytes to base64."""
+    if isinstance(value, Explanation):
+        return json_value(value.as_dict())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    return _json_scalar(value)
+
+
+def _json_scalar(value: object) -> object:
+    if isinstance(value, Set):
+        return sorted((json_value(item) for item in value), key=str)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value)
+
+
+def hits_document(hits: Hits, *, agent_id: str | None) -> dict[str, object]:
+    """Return the JSON document of a search; ranks count from 1."""
+    return {
+        "query": hits.query,
+        **({} if hits.searched == hits.query else {"searched": hits.searched}),
+        "mode": hits.mode,
+        "agent_id": agent_id,
+        "degraded": list(hits.degraded),
+        "confidence": hits.confidence,
+        "convincing": hits.convincing,
+        **({} if hits.trace is None else {"trace": json_value(hits.trace)}),
+        "hits": [{"rank": rank, **json_value(hit)} for rank, hit in enumerate(hits, start=1)],
+    }
+
+
+# -- consoles -------------------------------------------------------------------------------------------------------
+
+
+class _Console(Console):
+    """Console that leaves a broken pipe to `handle_errors`."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
+
+
+def stdout_console() -> Console:
+    """Return the console for results."""
+    return _console(sys.stdout)
+
+
+def stderr_console() -> Console:
+    """Return the console for progress and errors, so that standard output holds results only."""
+    return _console(sys.stderr)
+
+
+def _console(stream: Any) -> Console:  # noqa: ANN401  (a text stream of any kind)
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+    return _Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def print_result(view: RenderableType, document: object, *, as_json: bool) -> None:
+    """Print the result of a command as a view for people or as a JSON document."""
+    if not as_json:
+        stdout_console().print(view)
+        return
+    if hasattr(sys.stdout, "reconfigure"):
+        # JSON is UTF-8 whatever the locale; a lone surrogate becomes \udXXX, which JSON allows.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.stdout.write(to_json(document) + "\n")
+
+
+class _DocumentsPerSecond(progress.TextColumn):
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: progress.Task) -> Text:
+        return Text("" if not task.speed else f"{task.speed:.1f}/s", style="dim")
+
+
+@contextlib.contextmanager
+def progress_bar(
+    console: Console, title: str, connector: BaseConnector
+) -> Iterator[Callable[[Progress], None] | None]:
+    """Show a progress bar; yield its callback, or None when the console is no terminal.
+
+    The items are counted first, which opens none of them: without a total there is no remaining time.
+    """
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=24), progress.MofNCompleteColumn(),
+        _DocumentsPerSecond(), progress.TimeElapsedColumn(), progress.TextColumn("left"),
+        progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[item]}", style="dim", markup=False),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=console, transient=True, speed_estimate_period=60) as bar:
+        total = sum(not isinstance(item, Gap) for item in connector.items())
+        task = bar.add_task(title, total=total, item="")
+
+        def update(step: Progress) -> None:
+            item = printable(step.item).replace("\n", " ")
+            shortened = item if len(item) <= _ITEM_CHARACTERS else "…" + item[1 - _ITEM_CHARACTERS :]
+            bar.update(task, completed=step.done, item=shortened)
+
+        yield update
+
+
+def build_vector_graph(indexer: DualIndexer) -> None:
+    """Index the unindexed chunks now: this process ends, and the next one should not begin with it."""
+    if indexer.stats().unindexed:
+        console = stderr_console()
+        try:
+            with console.status("Building the vector graph"):
+                indexer.optimize()
+        except StoreError as error:
+            console.print(f"The vector graph is not complete; searches scan the rest meanwhile. {error}")
+
+
+# -- errors and exit codes ------------------------------------------------------------------------------------------
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Exit with one line on standard error."""
+    stderr_console().print(
+        f"agentrag: {' '.join(message.split())}", style="red", markup=False, soft_wrap=True
+    )
+    raise typer.Exit(code)
+
+
+def fail_interrupted() -> NoReturn:
+    """Exit after Ctrl-C during a write."""
+    fail(
+        "stopped. What was finished is in the store, which is consistent; run the same command to go on.",
+        INTERRUPTED,
+    )
+
+
+def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Make a command exit with one line and the right exit code on errors, Ctrl-C and broken pipes."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            result = command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _discard_output()
+            raise typer.Exit(BROKEN_PIPE) from None
+        except AgentRagError as error:
+            fail(str(error), WRONG_USAGE if isinstance(error, UsageError) else 1)
+        except KeyboardInterrupt:
+            fail("stopped.", INTERRUPTED)
+        return result
+
+    return run
+
+
+def _discard_output() -> None:
+    """Redirect standard output to the null device, so that flushing at exit does not fail."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (lives until exit)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation before a deletion; without a terminal, --yes is required.
+
+    Raises:
+        typer.Abort: the answer is no.
+        typer.BadParameter: there is no terminal and no --yes.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.BadParameter("nobody can be asked here: add --yes.", param_hint="--yes")
+    typer.confirm(question, abort=True, err=True)
