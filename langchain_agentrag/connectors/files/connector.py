@@ -70,19 +70,27 @@ class FileSystemConnector(BaseConnector):
         """
         self.path = Path(path)
         self.agent_id = check_agent_id(agent_id)
-        self.max_bytes = _checked_size(max_bytes)
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+            raise UsageError(
+                f"FileSystemConnector(max_bytes={max_bytes!r}): it must be a positive number of bytes."
+            )
+        self.max_bytes = max_bytes
         self.metadata = dict(metadata or {})
         if "agent_id" in self.metadata:
             raise UsageError(
                 "FileSystemConnector(metadata=...) must not contain 'agent_id': pass agent_id=... instead."
             )
         self.rules = WalkOptions(
-            globs=_checked_globs("glob", glob),
-            exclude=_checked_globs("exclude", exclude),
+            globs=check_globs("glob", glob),
+            exclude=check_globs("exclude", exclude),
             hidden=hidden,
             ignore_files=respect_ignore_files,
             follow_links=follow_links,
         )
+        if not self.rules.globs:
+            raise UsageError(
+                "FileSystemConnector(glob=()): without a pattern no file matches; omit glob to include every file."
+            )
         if name is not None and (not name or name != name.strip("/")):
             raise UsageError(
                 f"FileSystemConnector(name={name!r}): a name must not be empty, or begin or end with '/'."
@@ -163,26 +171,3 @@ class FileSystemConnector(BaseConnector):
 def _storable_name(name: str) -> str:
     """Return a file name as valid Unicode; bytes that are not UTF-8 are written in hexadecimal."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _checked_globs(setting: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
-    try:
-        globs = check_globs(patterns)
-    except ValueError as error:
-        raise UsageError(
-            f"FileSystemConnector({setting}={error}): a pattern is relative to the folder, with '/' between names, "
-            "like 'docs/*.md' or '**/*.{md,txt}'; it has no leading '/', no '..', and its brackets are balanced."
-        ) from error
-    if setting == "glob" and not globs:
-        raise UsageError(
-            "FileSystemConnector(glob=()): without a pattern no file matches; omit glob to include every file."
-        )
-    return globs
-
-
-def _checked_size(max_bytes: int) -> int:
-    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
-        raise UsageError(
-            f"FileSystemConnector(max_bytes={max_bytes!r}): it must be a positive number of bytes."
-        )
-    return max_bytes

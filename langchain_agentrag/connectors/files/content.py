@@ -64,7 +64,7 @@ class TextBuilder:
         self, text: str, locator: Mapping[str, Any] | None = None, *, context: str = "", joinable: bool = True
     ) -> None:
         """Append a part, which becomes a section if it has a locator; a blank one is ignored."""
-        text = storable(text).strip()
+        text = clean_text(text).strip()
         if not text:
             return
         if self._parts:
@@ -72,7 +72,7 @@ class TextBuilder:
             self._length += len(self._separator)
         if locator is not None:
             end = self._length + len(text)
-            self._sections.append(Section(self._length, end, locator, storable(context), joinable))
+            self._sections.append(Section(self._length, end, locator, clean_text(context), joinable))
         self._parts.append(text)
         self._length += len(text)
 
@@ -81,7 +81,7 @@ class TextBuilder:
         return Content("".join(self._parts), kind, tuple(self._sections), dict(metadata or {}))
 
 
-def storable(text: str) -> str:
+def clean_text(text: str) -> str:
     """Remove control characters and replace surrogate pairs by the characters they encode."""
     if _UNSTORABLE.search(text) is None:
         return text
@@ -115,18 +115,13 @@ def decoded_metadata(decoded: Decoded) -> dict[str, Any]:
 def read_plain(data: bytes, kind: TextKind = "plain") -> Content:
     """Read plain text, or any text whose markup is indexed as it is."""
     decoded = decode(data)
-    return Content(storable(decoded.text), kind, metadata=decoded_metadata(decoded))
-
-
-def read_code(data: bytes) -> Content:
-    """Read source code of any language."""
-    return read_plain(data, "code")
+    return Content(clean_text(decoded.text), kind, metadata=decoded_metadata(decoded))
 
 
 def read_markdown(data: bytes) -> Content:
     """Read Markdown; one-line entries of a front matter become metadata, and its text stays in place."""
     decoded = decode(data)
-    text = storable(decoded.text)
+    text = clean_text(decoded.text)
     return Content(text, "markdown", metadata=front_matter(text) | decoded_metadata(decoded))
 
 

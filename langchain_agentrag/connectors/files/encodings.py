@@ -15,22 +15,18 @@ from typing import Final
 from langchain_agentrag.connector import NotIndexableError
 from langchain_agentrag.errors import UnreadableSourceError
 
-_SAMPLE: Final = 65_536
-"""Bytes decoded in every encoding; 20,000 characters identify a language reliably."""
-_MAX_DAMAGE: Final = 0.01
-"""Largest share of the non-ASCII characters that may be undecodable."""
+_SAMPLE: Final = 65_536  # bytes decoded in every encoding; 20,000 characters identify a language reliably
+_MAX_DAMAGE: Final = 0.01  # largest share of the non-ASCII characters that may be undecodable
 _MIN_SCORE: Final = 0.5
 """Lowest score of a detected encoding: correctly decoded texts reach 0.75 to 0.95, others 0.1 to 0.4."""
-_MIN_SCORE_DAMAGED: Final = 0.65
-"""Lowest score with undecodable places."""
+_MIN_SCORE_DAMAGED: Final = 0.65  # lowest score with undecodable places
 _GB18030_BONUS: Final = 0.15
 """How much lower GB18030 may score when no other encoding is plausible, for texts with rare characters and names."""
 _SPARSE: Final = 20
 """If fewer than one in so many characters is non-ASCII, one next to a letter is an accent, not a word."""
 _MAX_CHAOS, _MIN_COHERENCE = 0.05, 0.3
 """Limits for a guess of charset-normalizer: hardly any disorder, letters as frequent as in a language."""
-_DECLARED_BONUS: Final = 0.2
-"""Added to the score of an encoding that the file declares."""
+_DECLARED_BONUS: Final = 0.2  # added to the score of an encoding that the file declares
 
 # Roughly the 300 most frequent characters of Chinese, by general knowledge of the language; they cover more than half
 # of ordinary text. Korean: frequent syllables of particles, endings and common words.

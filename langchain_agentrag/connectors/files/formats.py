@@ -14,12 +14,13 @@ from langchain_agentrag.errors import AgentRagError, UnreadableSourceError
 
 Reader = Callable[[bytes], Content]
 
+_read_code = partial(content.read_plain, kind="code")
 _READERS: Final[dict[str, Reader]] = {
     "markdown": content.read_markdown,
     "text": content.read_plain,
-    "code": content.read_code,
-    "config": content.read_code,
-    "xml": content.read_code,
+    "code": _read_code,
+    "config": _read_code,
+    "xml": _read_code,
     "html": html.read_html,
     "pdf": pdf.read_pdf,
     "docx": office.read_docx,

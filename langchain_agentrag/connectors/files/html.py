@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from langchain_agentrag.connectors.files.content import (
     Content,
+    clean_text,
     decoded_metadata,
     markdown_table,
     one_line,
-    storable,
 )
 from langchain_agentrag.connectors.files.encodings import decode
 from langchain_agentrag.errors import MissingExtraError
@@ -56,7 +56,7 @@ def _html_to_markdown(markup: str) -> tuple[str, str]:
     except ImportError as error:
         raise MissingExtraError("HTML files", "files") from error
     try:
-        soup = BeautifulSoup(_XML_DECLARATION.sub("", storable(markup), count=1), "lxml")
+        soup = BeautifulSoup(_XML_DECLARATION.sub("", clean_text(markup), count=1), "lxml")
     except FeatureNotFound as error:  # lxml is not installed
         raise MissingExtraError("HTML files", "files") from error
     title = one_line(soup.title.get_text()) if soup.title else ""

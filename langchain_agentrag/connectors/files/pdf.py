@@ -9,8 +9,7 @@ from langchain_agentrag.connectors.files.content import Content, TextBuilder, Un
 from langchain_agentrag.errors import MissingExtraError, UnreadableSourceError
 
 _FIRST_WIDE = "\u2e80"
-_MIN_WRAPPED_WIDTH = 0.8
-"""Lowest share of the longest lines' width at which a line counts as wrapped."""
+_MIN_WRAPPED_WIDTH = 0.8  # lowest share of the longest lines' width at which a line counts as wrapped
 _SENTENCE_ENDS = "。！？；：…”』」）.!?:;"
 _HYPHENATED = re.compile(r"[^\W\d_]{2,}-$")
 

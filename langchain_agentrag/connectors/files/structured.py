@@ -10,8 +10,8 @@ from langchain_agentrag.connectors.files.content import (
     Content,
     TextBuilder,
     Untyped,
+    clean_text,
     decoded_metadata,
-    storable,
 )
 from langchain_agentrag.connectors.files.encodings import decode
 
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
 _MAX_PART = 600
 """Largest JSON value, in characters of its text, that is one part; larger ones are split into their members."""
-_MAX_DEPTH = 60
-"""Values nested deeper are not split."""
-_MAX_INDENT = 20
-"""Values nested deeper are formatted as JSON on one line."""
-_MAX_OUTPUT = 1000
-"""Characters of a notebook output that are indexed; the rest is rarely prose."""
+_MAX_DEPTH = 60  # values nested deeper are not split
+_MAX_INDENT = 20  # values nested deeper are formatted as JSON on one line
+_MAX_OUTPUT = 1000  # characters of a notebook output that are indexed; the rest is rarely prose
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
@@ -39,7 +36,7 @@ def read_json(data: bytes) -> Content:
         lines = _json_lines(decoded.text)
         if lines is None:
             text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), decoded.text)
-            return Content(storable(text), "plain", metadata={**metadata, "invalid_json": True})
+            return Content(clean_text(text), "plain", metadata={**metadata, "invalid_json": True})
         return _records(lines, metadata)
     builder = TextBuilder()
     if isinstance(value, list) and len(value) > 1 and all(isinstance(item, dict) for item in value):

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _DELIMITERS = ",;\t|"
-_SAMPLE_ROWS = 50
-"""Rows that are read to detect the delimiter."""
-_LONG_ROW = 300
-"""A row of more characters may be split, so its first text becomes context of every chunk."""
+_SAMPLE_ROWS = 50  # rows that are read to detect the delimiter
+_LONG_ROW = 300  # a row of more characters may be split, so its first text becomes context of every chunk
 _MAX_LABEL = 80
 _NUMBER = re.compile(r"[-+]?[\d.,]+%?$|\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?")
 _YEAR = re.compile(r"(?:19|20)\d\d$")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from langchain_agentrag.connector import Gap
-from langchain_agentrag.errors import MissingExtraError
+from langchain_agentrag.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -235,19 +235,28 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile(out, re.DOTALL)
 
 
-def check_globs(patterns: str | Sequence[str]) -> tuple[str, ...]:
+def check_globs(setting: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
     """Return valid patterns as a tuple.
 
     Raises:
-        ValueError: one is empty, absolute, climbs out of the folder, or has unbalanced brackets.
+        UsageError: one is empty, absolute, leaves the folder, or has unbalanced brackets.
     """
     globs = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     for pattern in globs:
-        is_name = isinstance(pattern, str) and pattern
-        if not is_name or pattern.startswith("/") or ".." in pattern.split("/"):
-            raise ValueError(repr(pattern))
-        try:
-            _glob(pattern)
-        except re.error as error:
-            raise ValueError(repr(pattern)) from error
+        if not _is_valid_glob(pattern):
+            raise UsageError(
+                f"FileSystemConnector({setting}={pattern!r}): a pattern is relative to the folder, with '/' between "
+                "names, like 'docs/*.md' or '**/*.{md,txt}'; it has no leading '/', no '..', and its brackets are "
+                "balanced."
+            )
     return globs
+
+
+def _is_valid_glob(pattern: object) -> bool:
+    if not isinstance(pattern, str) or not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
+        return False
+    try:
+        _glob(pattern)
+    except re.error:
+        return False
+    return True

@@ -29,7 +29,7 @@ from langchain_agentrag.connectors.memory.dialogue import (
     stored_message,
 )
 from langchain_agentrag.connectors.memory.messages import looks_like_message
-from langchain_agentrag.errors import ConnectorError, UsageError
+from langchain_agentrag.errors import ConnectorError
 
 if TYPE_CHECKING:
     from langchain_agentrag.connectors.memory.turns import Entry
@@ -157,19 +157,6 @@ class LlamaIndexHistories:
 def is_llama_index_store(source: object) -> bool:
     """Return whether a value is a `SimpleChatStore`, or a memory buffer over one."""
     return isinstance(getattr(getattr(source, "chat_store", source), "store", None), dict)
-
-
-def check_path(path: Path) -> None:
-    """Check that a path is a file or folder.
-
-    Raises:
-        UsageError: it does not exist.
-    """
-    if not path.exists():
-        raise UsageError(
-            f"Cannot read memory from {str(path)!r}: there is no such file or folder. A database needs a URL, such as "
-            "'sqlite:///memory.db'."
-        )
 
 
 # -- one document per file --------------------------------------------------------------------------------------------

@@ -35,14 +35,14 @@ class _SessionRows:
     Attributes:
         session: Name of the session.
         agent_id: Value of the column `agent_id`, or None.
-        first: Values of its first row, without the message.
+        metadata: Metadata of the session, from its first row.
         ids: Primary keys of its rows, in order.
         hash: Digest of all values.
     """
 
     session: str
     agent_id: str | None
-    first: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     ids: array[int] | list[Any] = field(default_factory=lambda: array("q"))
     hash: Any = field(default_factory=hashlib.sha256)
 
@@ -68,7 +68,8 @@ class ChatTable(TableBackend):
     _message: str  # column of the message
     _timestamps: Sequence[str]  # columns of the time, the first that is not NULL
     _order: Sequence[str]  # columns that rows are ordered by
-    _extra: Sequence[str] = ()  # columns that become metadata
+    _session_metadata: Sequence[str] = ()  # columns that become metadata of the session
+    _extra: Sequence[str] = ()  # columns that become metadata of an entry
 
     def __init__(self, engine: Engine, table: str, columns: Sequence[str]) -> None:
         super().__init__(engine, table)
@@ -82,13 +83,8 @@ class ChatTable(TableBackend):
         """
         del agent_id
         for rows in self._grouped():
-            metadata = self._session_metadata(rows)
-            session = MemorySession(rows.session, self.kind, (), rows.agent_id, metadata)
+            session = MemorySession(rows.session, self.kind, (), rows.agent_id, rows.metadata)
             yield ListedSession(session, rows.hash.hexdigest(), partial(self._load, rows, options))
-
-    def _session_metadata(self, rows: _SessionRows) -> Mapping[str, Any]:
-        del rows
-        return {}
 
     def _grouped(self) -> list[_SessionRows]:
         """Return the sessions, in order of their first rows."""
@@ -99,8 +95,8 @@ class ChatTable(TableBackend):
                 name, agent = self._owner(row)
                 session = sessions.get((name, agent))
                 if session is None:
-                    first = {key: value for key, value in row.items() if key != self._message}
-                    session = sessions[name, agent] = _SessionRows(name, agent, first)
+                    metadata = {name: row[name] for name in self._session_metadata}
+                    session = sessions[name, agent] = _SessionRows(name, agent, metadata)
                 session.hash.update(repr(tuple(row.values())).encode("utf-8", "surrogatepass"))
                 session.append(row["id"])
         return list(sessions.values())
@@ -140,11 +136,9 @@ class LangChainTable(ChatTable):
     def __init__(self, engine: Engine, table: str, columns: Sequence[str]) -> None:
         super().__init__(engine, table, columns)
         self._session = langchain_session_column(columns) or "session_id"
-        used = {"id", self._message, self._session, *self._timestamps}
-        self._extra = [name for name in columns if name not in used]
-
-    def _session_metadata(self, rows: _SessionRows) -> Mapping[str, Any]:
-        return {key: value for key, value in rows.first.items() if key not in {"id", self._session}}
+        used = {"id", self._message, self._session}
+        self._session_metadata = [name for name in columns if name not in used]
+        self._extra = [name for name in self._session_metadata if name not in self._timestamps]
 
 
 class LlamaIndexTable(ChatTable):

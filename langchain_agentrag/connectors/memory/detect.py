@@ -29,15 +29,23 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 _SQLITE_MAGIC: Final = b"SQLite format 3\x00"
-_TABLE_KINDS: Final[dict[str, Callable[[list[str]], object]]] = {
-    memory_table.KIND: memory_table.COLUMNS.issubset,
-    chat_sql.LANGCHAIN: chat_sql.langchain_session_column,
-    chat_sql.LLAMAINDEX: chat_sql.LLAMAINDEX_COLUMNS.issubset,
-    langgraph_checkpoints.KIND: langgraph_checkpoints.COLUMNS.issubset,
-    langgraph_store.KIND: langgraph_store.COLUMNS.issubset,
+_BackendFactory = Callable[["Engine", str, list[str]], Backend]
+_TABLE_KINDS: Final[dict[str, tuple[Callable[[list[str]], object], _BackendFactory]]] = {
+    memory_table.KIND: (memory_table.COLUMNS.issubset, lambda engine, name, _: _own_table(engine, name)),
+    chat_sql.LANGCHAIN: (chat_sql.langchain_session_column, chat_sql.LangChainTable),
+    chat_sql.LLAMAINDEX: (chat_sql.LLAMAINDEX_COLUMNS.issubset, chat_sql.LlamaIndexTable),
+    langgraph_checkpoints.KIND: (
+        langgraph_checkpoints.COLUMNS.issubset,
+        lambda engine, *_: langgraph_checkpoints.CheckpointTables(engine),
+    ),
+    langgraph_store.KIND: (langgraph_store.COLUMNS.issubset, langgraph_store.StoreTable),
 }
-"""Kind of memory in a database → predicate over the columns of a table."""
+"""Kind of memory in a database → predicate over the columns of a table, and the backend of a matching table."""
 _KINDS: Final = (*_TABLE_KINDS, chat_redis.LANGCHAIN, chat_redis.LLAMAINDEX, chat_json.KIND)
+
+
+def _own_table(engine: Engine, name: str) -> Backend:
+    return memory_table.MemoryTableBackend(memory_table.MemoryTable(engine, table=name))
 
 
 def open_backend(
@@ -86,7 +94,11 @@ def _backend(source: Any, backend: str | None, table: str | None, prefix: str | 
         return chat_redis.RedisHistories(source, redis_kind, prefix)
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "://" not in source):
         path = Path(source)
-        chat_json.check_path(path)
+        if not path.exists():
+            raise UsageError(
+                f"Cannot read memory from {str(path)!r}: there is no such file or folder. A database needs a URL, "
+                "such as 'sqlite:///memory.db'."
+            )
         if _is_sqlite(path):
             return _Database(open_memory_engine(f"sqlite:///{path}"), backend, table)
         return chat_json.JsonHistories(path)
@@ -160,14 +172,14 @@ class _Database:
         candidates = [
             (kind, name)
             for name in columns
-            for kind, matches in _TABLE_KINDS.items()
+            for kind, (matches, _) in _TABLE_KINDS.items()
             if matches(columns[name]) and requested in {None, kind}
         ]
         if len(candidates) == 1:
             kind, name = candidates[0]
-            return _table_backend(engine, kind, name, columns[name])
+            return _TABLE_KINDS[kind][1](engine, name, columns[name])
         if not candidates and requested == memory_table.KIND:  # nothing was recorded yet
-            return _table_backend(engine, requested, self._table_name or memory_table.DEFAULT_TABLE, [])
+            return _own_table(engine, self._table_name or memory_table.DEFAULT_TABLE)
         as_kind = f" as {requested!r}" if requested else ""
         if not candidates:
             raise UsageError(
@@ -199,15 +211,3 @@ class _Database:
                 ]
                 for name in names
             }
-
-
-def _table_backend(engine: Engine, kind: str, name: str, columns: list[str]) -> Backend:
-    if kind == memory_table.KIND:
-        return memory_table.MemoryTableBackend(memory_table.MemoryTable(engine, table=name))
-    if kind == chat_sql.LANGCHAIN:
-        return chat_sql.LangChainTable(engine, name, columns)
-    if kind == chat_sql.LLAMAINDEX:
-        return chat_sql.LlamaIndexTable(engine, name, columns)
-    if kind == langgraph_checkpoints.KIND:
-        return langgraph_checkpoints.CheckpointTables(engine)
-    return langgraph_store.StoreTable(engine, name, columns)

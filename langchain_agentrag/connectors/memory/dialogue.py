@@ -142,13 +142,9 @@ class _EntryBuilder:
         }
         has_content = message.text.strip() or any(part != "thinking" for part in message.parts)
         if has_content and (message.role != "system" or self._options.system):
-            turn: dict[str, Any] = {
-                "role": message.role,
-                "text": message.text,
-                "speaker": message.speaker,
-                "parts": message.parts,
-            }
-            self.entries.append(Turn(entry_id=stored.entry_id, **turn, **common))
+            content: dict[str, Any] = {"role": message.role, "text": message.text, "parts": message.parts}
+            turn = Turn(entry_id=stored.entry_id, speaker=message.speaker, **content, **common)
+            self.entries.append(turn)
         for number, request in enumerate(message.calls):
             self._open_calls.append(len(self.entries))
             entry_id = f"{stored.entry_id}:call:{number}"

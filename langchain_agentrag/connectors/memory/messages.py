@@ -13,28 +13,17 @@ from typing import Any, Final
 from langchain_agentrag.connectors.memory.turns import Outcome
 
 _ROLES: Final = {
-    "human": "user",
-    "ai": "assistant",
-    "chatbot": "assistant",
-    "model": "assistant",
-    "developer": "system",
+    "human": "user", "ai": "assistant", "chatbot": "assistant", "model": "assistant", "developer": "system",
     "function": "tool",
-}
+}  # fmt: skip
 _KNOWN_ROLES: Final = frozenset({"user", "assistant", "system", "tool", *_ROLES})
 _LANGCHAIN_CLASSES: Final = ("Human", "AI", "System", "Tool", "Function", "Chat", "Remove")
 _PART_KINDS: Final = {
-    "image_url": "image",
-    "input_image": "image",
-    "image_file": "image",
-    "input_audio": "audio",
-    "audio_url": "audio",
-    "video_url": "video",
-    "input_file": "file",
-    "reasoning": "thinking",
-    "reasoning_content": "thinking",
-    "redacted_thinking": "thinking",
+    "image_url": "image", "input_image": "image", "image_file": "image",
+    "input_audio": "audio", "audio_url": "audio", "video_url": "video", "input_file": "file",
+    "reasoning": "thinking", "reasoning_content": "thinking", "redacted_thinking": "thinking",
     "cache_point": "cache",
-}
+}  # fmt: skip
 """Content types of the frameworks → kind of part; other types keep their name."""
 _TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "plain_text", "text-plain"})
 _MEDIA_TYPES: Final = frozenset({"image", "audio", "video", "file", "document"})

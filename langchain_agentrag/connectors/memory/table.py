@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 KIND: Final = "agentrag"
 DEFAULT_TABLE: Final = "agentrag_memory"
 COLUMNS: Final = frozenset({"entry_key", "agent_key", "session_key", "names", "data"})
-_SOURCE: Final = "memory"
-"""First part of the document ids, the same for the recorder and the connector."""
+_SOURCE: Final = "memory"  # first part of the document ids, the same for the recorder and the connector
 _BATCH_SIZE: Final = 200  # keys looked up in one statement
 _RETRIES: Final = 9  # of a write that conflicts with that of another process
 
@@ -62,7 +61,8 @@ class StoredSession:
 class MemoryTable:
     """Entries of agents in a database table, which is created on the first write.
 
-    Every method that reads or changes entries takes one agent, whose id is compared exactly. Safe to use from several
+    Every method that reads or changes entries takes one agent, whose id is compared exactly; it raises `ScopeError` for
+    None or an invalid id, and `ConnectorError` when the database cannot be reached or refuses. Safe to use from several
     threads and processes.
 
     Args:
@@ -109,9 +109,7 @@ class MemoryTable:
         differs. An entry without a position gets the next one of its session.
 
         Raises:
-            ScopeError: the agent is None or not valid.
             InvalidDocumentError: an entry holds a value that cannot be stored.
-            ConnectorError: the database cannot be reached, or refuses.
         """
         from sqlalchemy.exc import DBAPIError
 
@@ -130,12 +128,7 @@ class MemoryTable:
             return self._write(agent, unique)
 
     def known(self, agent_id: str, session: str, entry_ids: Iterable[str]) -> set[str]:
-        """Return those entry ids of one session of an agent that are in the table.
-
-        Raises:
-            ScopeError: the agent is None or not valid.
-            ConnectorError: the database cannot be reached, or refuses.
-        """
+        """Return those entry ids of one session of an agent that are in the table."""
         keys = {_digest(_checked_agent(agent_id), session, entry_id): entry_id for entry_id in entry_ids}
         if not keys or not self._exists():
             return set()
@@ -159,9 +152,7 @@ class MemoryTable:
             before: Only entries before this time; entries without a time stay.
 
         Raises:
-            ScopeError: the agent is None or not valid.
             UsageError: a time has no zone.
-            ConnectorError: the database cannot be reached, or refuses.
         """
         agent = _checked_agent(agent_id)
         if not self._exists():
@@ -246,9 +237,7 @@ class MemoryTable:
             last: Only this many, the ones written last.
 
         Raises:
-            ScopeError: the agent is None or not valid.
             UsageError: a time has no zone.
-            ConnectorError: the database cannot be reached, or refuses.
         """
         from sqlalchemy import select
 
@@ -267,12 +256,7 @@ class MemoryTable:
         return sorted(entries, key=lambda entry: (first[entry.session], entry.position or 0))
 
     def sessions(self, agent_id: str | None = None) -> list[StoredSession]:
-        """Return the sessions of one agent, or of all agents for None, which is meant for maintenance.
-
-        Raises:
-            ScopeError: the agent is not valid.
-            ConnectorError: the database cannot be reached, or refuses.
-        """
+        """Return the sessions of one agent, or of all agents for None, which is meant for maintenance."""
         from sqlalchemy import select
 
         agent = check_agent_id(agent_id)

@@ -22,12 +22,9 @@ _CONTEXT_LENGTH: Final = (
     200  # characters of the call that become context of each further chunk of a long result
 )
 _PART_LABELS: Final = {
-    "image": "image/图片",
-    "audio": "audio/音频",
-    "video": "video/视频",
-    "file": "file/文件",
+    "image": "image/图片", "audio": "audio/音频", "video": "video/视频", "file": "file/文件",
     "document": "document/文档",
-}
+}  # fmt: skip
 _METADATA_ONLY: Final = frozenset({"thinking", "cache"})
 """Kinds of parts that appear in the metadata only: a model's reasoning is not part of the conversation."""
 _RESERVED: Final = frozenset({
@@ -148,7 +145,7 @@ def as_document(entry: Entry, source: str, agent_id: str | None) -> SourceDocume
     text, sections = _turn_text(entry) if isinstance(entry, Turn) else _call_text(entry)
     if not text.strip():
         return None
-    doc_id = storable(document_id(source, entry.session, entry.entry_id))
+    doc_id = replace_surrogates(document_id(source, entry.session, entry.entry_id))
     return SourceDocument(doc_id, text, _metadata(entry), agent_id, "plain", sections)
 
 
@@ -167,8 +164,8 @@ def item_document(item: LangGraphItem, source: str, agent_id: str | None) -> Sou
     metadata: dict[str, Any] = {"type": "item", "namespace": namespace, "key": item.key, "value": item.value}
     times = {"time": item.updated, "created_at": item.created, "expires_at": item.expires}
     metadata |= {name: time for name, time in times.items() if time is not None}
-    doc_id = storable(document_id(source, namespace, item.key))
-    return SourceDocument(doc_id, storable(text), metadata, agent_id)
+    doc_id = replace_surrogates(document_id(source, namespace, item.key))
+    return SourceDocument(doc_id, replace_surrogates(text), metadata, agent_id)
 
 
 def _texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -185,7 +182,7 @@ def _texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             yield path, text
 
 
-def storable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which JSON can spell and UTF-8 cannot encode."""
     try:
         text.encode("utf-8")
@@ -224,12 +221,16 @@ def _metadata(entry: Entry) -> dict[str, Any]:
 
 
 def _turn_text(turn: Turn) -> tuple[str, tuple[Section, ...]]:
-    return storable("\n".join(part for part in (turn.text, _part_labels(turn.parts)) if part.strip())), ()
+    return replace_surrogates(
+        "\n".join(part for part in (turn.text, _part_labels(turn.parts)) if part.strip())
+    ), ()
 
 
 def _call_text(call: ToolCall) -> tuple[str, tuple[Section, ...]]:
-    head = storable(_call_expression(call))
-    body = storable("\n".join(filter(None, (readable(call.result or ""), _part_labels(call.parts)))))
+    head = replace_surrogates(_call_expression(call))
+    body = replace_surrogates(
+        "\n".join(filter(None, (readable(call.result or ""), _part_labels(call.parts))))
+    )
     mark = {"ok": "→ ", "error": "✗ "}.get(call.outcome, "→ ") if body else ""
     text = "\n".join(part for part in (head, mark + body) if part)
     if len(text) <= _ONE_CHUNK or not body:

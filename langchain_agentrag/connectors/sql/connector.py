@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 _BATCH_CHARACTERS: Final = 2**20
 """Approximate characters of the rows fetched at once; the number of rows follows from the size of the last ones."""
 _MAX_BATCH_ROWS: Final = 1_000
-_MAX_LABEL: Final = 30
-"""Longest comment of a column, in characters, that is used as its label."""
+_MAX_LABEL: Final = 30  # longest comment of a column, in characters, that is used as its label
 
 
 class DatabaseConnector(BaseConnector):

@@ -28,22 +28,12 @@ _DRIVER_HINTS: Final = {
 _SECRET_OPTION: Final = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 _FILE_BACKENDS: Final = frozenset(("sqlite", "duckdb"))
 _PERMISSION_WORDS: Final = (
-    "permission",
-    "command denied",
-    "not authorized",
-    "read-only",
-    "read only",
-    "readonly",
-)
+    "permission", "command denied", "not authorized", "read-only", "read only", "readonly",
+)  # fmt: skip
 _SYNTAX_WORDS: Final = (
-    "syntax",
-    "no such table",
-    "no such column",
-    "no such function",
-    "unknown column",
-    "doesn't exist",
+    "syntax", "no such table", "no such column", "no such function", "unknown column", "doesn't exist",
     "unrecognized token",
-)
+)  # fmt: skip
 _READ_ACTIONS: Final = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 )
@@ -252,12 +242,9 @@ def _begin_duckdb(connection: Connection, timeout: float | None) -> None:
 
 
 _BEGIN: Final[dict[str, Any]] = {
-    "sqlite": _begin_sqlite,
-    "postgresql": _begin_postgresql,
-    "mysql": _begin_mysql,
-    "mariadb": _begin_mysql,
-    "duckdb": _begin_duckdb,
-}
+    "sqlite": _begin_sqlite, "duckdb": _begin_duckdb,
+    "postgresql": _begin_postgresql, "mysql": _begin_mysql, "mariadb": _begin_mysql,
+}  # fmt: skip
 
 
 def _check_file(engine: Engine) -> None:

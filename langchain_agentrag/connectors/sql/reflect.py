@@ -86,6 +86,8 @@ def find_table(connection: Connection, full_name: str) -> Table:
 
 def table_names(connection: Connection, schema: str | None) -> list[str]:
     """Return the names of the tables, then of the views, of a schema (None: the default one)."""
+    from sqlalchemy import inspect
+
     if connection.dialect.name == "duckdb":
         rows = _rows(
             connection,
@@ -94,7 +96,7 @@ def table_names(connection: Connection, schema: str | None) -> list[str]:
             schema,
         )
         return [row["table_name"] for row in rows]
-    inspector: Any = _inspector(connection)
+    inspector: Any = inspect(connection)
     names = list(inspector.get_table_names(schema=schema))
     if connection.dialect.name == "postgresql":
         names += inspector.get_foreign_table_names(schema=schema)
@@ -103,9 +105,11 @@ def table_names(connection: Connection, schema: str | None) -> list[str]:
 
 def describe(connection: Connection, name: str, schema: str | None) -> Table:
     """Reflect an existing table or view."""
+    from sqlalchemy import inspect
+
     if connection.dialect.name == "duckdb":
         return _describe_duckdb(connection, name, schema)
-    inspector = _inspector(connection)
+    inspector = inspect(connection)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # for types unknown to SQLAlchemy, such as point
         reflected = inspector.get_columns(name, schema=schema)
@@ -143,12 +147,6 @@ def _quote(engine: Engine, name: str) -> str:
     """Quote a name for the dialect; `%` is not doubled, because no values are bound."""
     mark = "`" if engine.dialect.name in {"mysql", "mariadb"} else '"'
     return f"{mark}{name.replace(mark, mark * 2)}{mark}"
-
-
-def _inspector(connection: Connection) -> Inspector:
-    from sqlalchemy import inspect
-
-    return inspect(connection)
 
 
 def _view_names(inspector: Any, schema: str | None) -> list[str]:  # noqa: ANN401  (each dialect has its own)

@@ -32,8 +32,7 @@ _MAX_METADATA: Final = 1_000
 """Characters or bytes; a longer value is text only, unless its column is named in `metadata`."""
 _LONG_TEXT: Final = 300
 """A text of more characters may be split, so its first line becomes context of every chunk."""
-_MAX_NAMED_GAPS: Final = 100
-"""Gaps of one reason that are reported one by one; further ones are only counted."""
+_MAX_NAMED_GAPS: Final = 100  # gaps of one reason that are reported one by one; further ones are only counted
 _CONVERSIONS: Final[Mapping[str, Callable[[Any], str]]] = {"s": str, "r": repr, "a": ascii}
 _OWNER_KEY: Final = "agent_id"
 
