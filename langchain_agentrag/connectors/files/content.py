@@ -18,6 +18,7 @@ from langchain_agentrag.types import Section, TextKind
 Untyped = Any
 """An object of a library without type hints, or a JSON value."""
 
+_SEPARATOR: Final = "\n\n"
 _MAX_UNPACKED: Final = 500 * 2**20
 """Most bytes an Office file may unpack to; ordinary ones stay below a tenth of it."""
 _OLE_MAGIC: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -54,8 +55,7 @@ class Content:
 class TextBuilder:
     """Joins the parts of a file to one text and records their positions as sections."""
 
-    def __init__(self, separator: str = "\n\n") -> None:
-        self._separator = separator
+    def __init__(self) -> None:
         self._parts: list[str] = []
         self._length = 0
         self._sections: list[Section] = []
@@ -68,8 +68,8 @@ class TextBuilder:
         if not text:
             return
         if self._parts:
-            self._parts.append(self._separator)
-            self._length += len(self._separator)
+            self._parts.append(_SEPARATOR)
+            self._length += len(_SEPARATOR)
         if locator is not None:
             end = self._length + len(text)
             self._sections.append(Section(self._length, end, locator, clean_text(context), joinable))
@@ -151,17 +151,15 @@ def check_zip(data: bytes) -> None:
     """Check a zip-based Office file before a library unpacks it.
 
     Raises:
-        UnreadableSourceError: it is encrypted, not a zip file, or unpacks to too many bytes.
+        UnreadableSourceError: it is encrypted, or unpacks to too many bytes.
+        BadZipFile: it is not a zip file.
     """
     if data.startswith(_OLE_MAGIC):
         raise UnreadableSourceError(
             "encrypted, or an old binary Office file: save it without password as .docx, .xlsx or .pptx"
         )
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-    except zipfile.BadZipFile as error:
-        raise UnreadableSourceError(f"damaged file: {error}") from error
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
     if unpacked > _MAX_UNPACKED:
         raise UnreadableSourceError(
             f"unpacks to {unpacked:,} bytes, more than the {_MAX_UNPACKED:,} allowed for an Office file"

@@ -45,18 +45,12 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 def read_html(data: bytes) -> Content:
     """Read an HTML page as Markdown, with its title as metadata."""
     decoded = decode(data)
-    text, title = _html_to_markdown(decoded.text)
-    return Content(text, "markdown", metadata=({"title": title} if title else {}) | decoded_metadata(decoded))
-
-
-def _html_to_markdown(markup: str) -> tuple[str, str]:
-    """Return the Markdown of a page or fragment, and its title."""
     try:
         from bs4 import BeautifulSoup, FeatureNotFound
     except ImportError as error:
         raise MissingExtraError("HTML files", "files") from error
     try:
-        soup = BeautifulSoup(_XML_DECLARATION.sub("", clean_text(markup), count=1), "lxml")
+        soup = BeautifulSoup(_XML_DECLARATION.sub("", clean_text(decoded.text), count=1), "lxml")
     except FeatureNotFound as error:  # lxml is not installed
         raise MissingExtraError("HTML files", "files") from error
     title = one_line(soup.title.get_text()) if soup.title else ""
@@ -67,7 +61,8 @@ def _html_to_markdown(markup: str) -> tuple[str, str]:
         text = root.get_text("\n", strip=True)
     if title and title not in text[: 2 * len(title) + 20]:
         text = f"# {title}\n\n{text}"
-    return text.strip(), title
+    metadata = ({"title": title} if title else {}) | decoded_metadata(decoded)
+    return Content(text.strip(), "markdown", metadata=metadata)
 
 
 def _main_part(body: Tag) -> Tag:

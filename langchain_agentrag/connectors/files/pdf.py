@@ -31,16 +31,16 @@ def read_pdf(data: bytes) -> Content:
     builder = TextBuilder()
     for number, text in enumerate(pages, 1):
         builder.add(join_wrapped_lines(text), {"page": number})
-    content = builder.content(metadata=_document_info(reader) | {"pages": len(pages)})
+    blank = [number for number, text in enumerate(pages, 1) if not text.strip()]
+    extra = {"pages": len(pages)} | ({"pages_without_text": blank} if blank else {})
+    content = builder.content(metadata=_document_info(reader) | extra)
     if not content.text and failed:
         raise UnreadableSourceError(f"damaged PDF: none of its {len(pages)} page(s) can be read: {failed[0]}")
     if not content.text:
         raise UnreadableSourceError(
             f"no text layer: its {len(pages)} page(s) are images only, as in a scan. Run OCR on it first."
         )
-    blank = [number for number, text in enumerate(pages, 1) if not text.strip()]
-    extra = {"pages_without_text": blank} if blank else {}
-    return Content(content.text, "plain", content.sections, {**content.metadata, **extra})
+    return content
 
 
 def _page_texts(reader: Untyped) -> tuple[list[str], list[str]]:

@@ -36,7 +36,7 @@ def read_csv(data: bytes, delimiter: str = "") -> Content:
     decoded = decode(data)
     text = decoded.text.replace("\x00", "")
     csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
-    builder = TextBuilder("\n\n")
+    builder = TextBuilder()
     numbered = enumerate(_csv_rows(text, delimiter or _detect_delimiter(text)), 1)
     columns = _add_rows(builder, numbered)
     return builder.content(metadata=decoded_metadata(decoded) | ({"columns": columns} if columns else {}))
@@ -120,7 +120,7 @@ def read_xlsx(data: bytes) -> Content:
     except ImportError as error:
         raise MissingExtraError("Excel files", "files") from error
     workbook = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-    builder = TextBuilder("\n\n")
+    builder = TextBuilder()
     sheets: list[str] = []
     for sheet in workbook.worksheets:
         sheets.append(sheet.title)

@@ -72,20 +72,7 @@ class _Walker:
         entries = _sorted_entries(self.root)  # raises if the root cannot be listed
         specs = _parent_specs(self.resolved_root) if self.options.ignore_files else ()
         self._first_visit(self.root.stat())
-        yield from self._folder("", entries, specs)
-
-    def _first_visit(self, status: os.stat_result) -> bool:
-        identity = (status.st_dev, status.st_ino)
-        is_first = identity not in self.visited
-        self.visited.add(identity)
-        return is_first
-
-    def _folder(
-        self, prefix: str, entries: list[os.DirEntry[str]], specs: tuple[_Spec, ...]
-    ) -> Iterator[ListedFile | Gap]:
-        """Yield the files below a folder; a stack instead of recursion allows any depth."""
-        stack: list[_Frame] = []
-        self._push(stack, prefix, entries, specs)
+        stack = [self._frame("", entries, specs)]  # instead of recursion, to allow any depth
         while stack:
             pending, prefix, specs = stack[-1]
             entry = next(pending, None)
@@ -98,15 +85,19 @@ class _Walker:
                 yield classified
             elif classified == "folder":
                 try:
-                    self._push(stack, f"{key}/", _sorted_entries(Path(entry.path)), specs)
+                    stack.append(self._frame(f"{key}/", _sorted_entries(Path(entry.path)), specs))
                 except (OSError, ValueError) as error:
                     yield Gap(f"{key}/", f"folder cannot be listed: {_reason(error)}", skipped=False)
 
-    def _push(
-        self, stack: list[_Frame], prefix: str, entries: list[os.DirEntry[str]], specs: tuple[_Spec, ...]
-    ) -> None:
+    def _frame(self, prefix: str, entries: list[os.DirEntry[str]], specs: tuple[_Spec, ...]) -> _Frame:
         own = _read_spec(entries) if self.options.ignore_files else None
-        stack.append((iter(entries), prefix, specs if own is None else (_Spec(prefix, own), *specs)))
+        return iter(entries), prefix, specs if own is None else (_Spec(prefix, own), *specs)
+
+    def _first_visit(self, status: os.stat_result) -> bool:
+        identity = (status.st_dev, status.st_ino)
+        is_first = identity not in self.visited
+        self.visited.add(identity)
+        return is_first
 
     def _classify(self, entry: os.DirEntry[str], key: str, specs: tuple[_Spec, ...]) -> _Entry:
         if not self.options.hidden and entry.name.startswith("."):
@@ -115,9 +106,7 @@ class _Walker:
             status, link = entry.stat(follow_symlinks=self.options.follow_links), entry.is_symlink()
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            reason = (
-                "broken link, or deleted meanwhile" if missing else f"cannot be examined: {_reason(error)}"
-            )
+            reason = "broken link, or deleted meanwhile" if missing else f"stat failed: {_reason(error)}"
             return Gap(key, reason, skipped=missing)
         is_folder = stat.S_ISDIR(status.st_mode)
         if self._is_excluded(key, specs, is_folder=is_folder):
@@ -143,9 +132,8 @@ class _Walker:
         names = (key, f"{key}/") if is_folder else (key,)
         if any(_glob(pattern).fullmatch(name) for pattern in self.options.exclude for name in names):
             return True
-        decisions = (
-            spec.excludes(names[-1]) for spec in specs
-        )  # the nearest ignore file with a match decides
+        # the nearest ignore file with a match decides
+        decisions = (spec.excludes(names[-1]) for spec in specs)
         return next((decision for decision in decisions if decision is not None), False)
 
 

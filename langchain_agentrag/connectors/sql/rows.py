@@ -314,8 +314,8 @@ class RowReader:
         if isinstance(key, _Rejection):
             return self._count(Gap(f"{self._options.name}: row {number}", key.reason, skipped=False))
         doc_id = f"{self._options.name}:{key}"
-        if not _is_utf8(doc_id):
-            escaped = doc_id.encode("utf-8", "backslashreplace").decode()
+        escaped = doc_id.encode("utf-8", "backslashreplace").decode()
+        if escaped != doc_id:
             return Gap(escaped, "its key is not valid UTF-8: correct it in the database", skipped=False)
         owner = self._owner(values)
         if isinstance(owner, _Rejection):
@@ -498,14 +498,6 @@ def _is_long(value: Any) -> bool:  # noqa: ANN401
     if isinstance(value, str | bytes):
         return len(value) > _MAX_METADATA
     return isinstance(value, list | dict) and len(repr(value)) > _MAX_METADATA
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _digest(text: str) -> str:

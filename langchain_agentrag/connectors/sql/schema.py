@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag import metadata as codec
@@ -124,10 +123,8 @@ class DatabaseSchemaConnector(BaseConnector):
         }
         doc_id = f"{self._name or 'schema'}:{table.full_name}"
         version = hashlib.blake2b(f"{codec.fingerprint(metadata)}{text}".encode(), digest_size=16).hexdigest()
-        return SourceItem(doc_id, version, partial(self._load, doc_id, text, metadata), len(text))
-
-    def _load(self, doc_id: str, text: str, metadata: Mapping[str, Any]) -> list[SourceDocument]:
-        return [SourceDocument(doc_id, text, metadata, self.agent_id)]
+        document = SourceDocument(doc_id, text, metadata, self.agent_id)
+        return SourceItem(doc_id, version, lambda: [document], len(text))
 
 
 def table_text(table: Table, references: Sequence[str], examples: Mapping[str, list[str]]) -> str:
