@@ -30,21 +30,13 @@ _AGENT: Final = "agent_id"
 
 @dataclass(slots=True)
 class _SessionRows:
-    """The rows of one session.
-
-    Attributes:
-        session: Name of the session.
-        agent_id: Value of the column `agent_id`, or None.
-        metadata: Metadata of the session, from its first row.
-        ids: Primary keys of its rows, in order.
-        hash: Digest of all values.
-    """
+    """The rows of one session."""
 
     session: str
-    agent_id: str | None
-    metadata: Mapping[str, Any]
-    ids: array[int] | list[Any] = field(default_factory=lambda: array("q"))
-    hash: Any = field(default_factory=hashlib.sha256)
+    agent_id: str | None  # value of the column `agent_id`
+    metadata: Mapping[str, Any]  # of the session, from its first row
+    ids: array[int] | list[Any] = field(default_factory=lambda: array("q"))  # primary keys, in order
+    hash: Any = field(default_factory=hashlib.sha256)  # of all values
 
     def append(self, key: object) -> None:
         if isinstance(self.ids, array) and not (isinstance(key, int) and -(2**63) <= key < 2**63):
@@ -56,11 +48,6 @@ class ChatTable(TableBackend):
     """A table whose rows are messages of sessions, with the primary key `id`.
 
     Session names are compared in Python, not by the database's collation.
-
-    Args:
-        engine: The database.
-        table: Name of the table, with its schema and a dot where it is not the default one.
-        columns: Names of the columns to read.
     """
 
     kind: str

@@ -106,12 +106,7 @@ def connection_target(connection: Any) -> object:  # noqa: ANN401  (of psycopg o
 
 @contextmanager
 def database_errors(engine: Engine, action: str) -> Iterator[None]:
-    """Convert errors of SQLAlchemy to ConnectorError.
-
-    Args:
-        engine: The database.
-        action: The attempted action, as in "read the table 'x'".
-    """
+    """Convert errors of SQLAlchemy to ConnectorError; `action` is a verb phrase, as in "read the table 'x'"."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:

@@ -58,12 +58,8 @@ def open_backend(
 ) -> Backend:
     """Return the backend for a source; a database is not connected to before its sessions are listed.
 
-    Args:
-        source: The source; see `AgentMemoryConnector`.
-        backend: Kind of memory, or None.
-        table: Table of a database, or None.
-        prefix: First part of the keys in Redis, or None.
-        has_name: Whether the connector has a name, which a source that is only in memory needs.
+    The parameters are those of `AgentMemoryConnector`; `has_name` is whether it has a name, which a source that is only
+    in memory needs.
 
     Raises:
         UsageError: no backend reads this source, or a setting does not apply to it.

@@ -108,14 +108,10 @@ def entries_from_messages(
 
 
 def parse_timestamp(timestamp: object, zone: tzinfo = UTC) -> datetime | None:
-    """Parse a timestamp of any format `times.parse_time` knows, in UTC; None when there is none.
-
-    Args:
-        timestamp: See `times.parse_time`.
-        zone: Zone of a timestamp without one.
+    """Parse a timestamp of any format of `times.parse_time`, in UTC; None or "" gives None.
 
     Raises:
-        ValueError: it is neither empty nor a time.
+        ValueError: it is not a time.
     """
     if timestamp is None or timestamp == "":
         return None

@@ -45,13 +45,7 @@ _RETRIES: Final = 9  # of a write that conflicts with that of another process
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """One session of one agent in the table.
-
-    Attributes:
-        agent_id: Its agent, exactly as written.
-        session: Its name.
-        version: Changes whenever an entry of it is added, changed or deleted.
-    """
+    """One session of one agent in the table; `version` changes when an entry is added, changed or deleted."""
 
     agent_id: str
     session: str

@@ -107,16 +107,7 @@ Entry = Turn | ToolCall
 
 @dataclass(frozen=True, slots=True)
 class LangGraphItem:
-    """One item of a LangGraph store.
-
-    Attributes:
-        namespace: Segments of its namespace.
-        key: Its key in the namespace.
-        value: Its value.
-        created: When it was created.
-        updated: When it was last changed.
-        expires: When it expires, or None.
-    """
+    """One item of a LangGraph store, with the segments of its namespace."""
 
     namespace: tuple[str, ...]
     key: str

@@ -40,22 +40,12 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or view.
-
-    Attributes:
-        name: Its name.
-        schema: Its schema, or None for the default one.
-        columns: Its columns, in order.
-        key: Columns of the primary key, in the key's order.
-        foreign_keys: Its foreign keys.
-        comment: Its comment.
-        is_view: Whether it is a view.
-    """
+    """A table or view."""
 
     name: str
-    schema: str | None
+    schema: str | None  # None for the default one
     columns: tuple[Column, ...]
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()  # columns of the primary key, in the key's order
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
     is_view: bool = False

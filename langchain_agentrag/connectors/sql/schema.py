@@ -128,12 +128,9 @@ class DatabaseSchemaConnector(BaseConnector):
 
 
 def table_text(table: Table, references: Sequence[str], examples: Mapping[str, list[str]]) -> str:
-    """Return the description of a table, one line per column, in English with "table" and "view" also in Chinese.
+    """Describe a table, one line per column, in English with "table" and "view" also in Chinese.
 
-    Args:
-        table: The table.
-        references: Columns of other tables that refer to it.
-        examples: Column → example values.
+    `references` are the foreign keys of other tables that refer to it, `examples` the example values by column.
     """
     kind = "View 视图" if table.is_view else "Table 数据表"
     lines = [f"{kind} {table.full_name}{f': {table.comment}' if table.comment else ''}"]
