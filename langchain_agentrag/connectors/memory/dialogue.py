@@ -1,7 +1,4 @@
-"""Conversion of a session's stored messages to turns and tool calls, each call joined with its result.
-
-No I/O, except that messages may be given as JSON text.
-"""
+"""Conversion of a session's stored messages to turns and tool calls, each call joined with its result; no I/O."""
 
 from __future__ import annotations
 

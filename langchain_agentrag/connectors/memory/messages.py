@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from langchain_agentrag.connectors.memory.turns import Outcome
+from langchain_agentrag.connectors.memory.turns import ToolOutcome
 
 _ROLES: Final = {
     "human": "user", "ai": "assistant", "chatbot": "assistant", "model": "assistant", "developer": "system",
@@ -34,7 +34,12 @@ _CALL_TYPES: Final = frozenset(
 _RESULT_TYPES: Final = frozenset({"tool_result", "function_call_output", "server_tool_result"})
 _CONTENT_FIELDS: Final = ("content", "blocks", "tool_calls", "function_call", "audio")
 _TIMESTAMP_FIELDS: Final = ("timestamp", "created_at", "created", "time", "ts", "date")
-_OUTCOMES: Final[dict[object, Outcome]] = {"success": "ok", "ok": "ok", "error": "error", "failed": "error"}
+_OUTCOMES: Final[dict[object, ToolOutcome]] = {
+    "success": "ok",
+    "ok": "ok",
+    "error": "error",
+    "failed": "error",
+}
 
 
 class NotAMessageError(ValueError):
@@ -58,7 +63,7 @@ class ToolResult:
     tool: str
     text: str
     parts: tuple[str, ...] = ()
-    outcome: Outcome = "unknown"
+    outcome: ToolOutcome = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +332,7 @@ def _result(fields: Mapping[str, Any]) -> ToolResult:
         (fields[key] for key in ("call_id", "tool_use_id", "tool_call_id") if fields.get(key)), None
     )
     is_error = fields.get("is_error")
-    outcome: Outcome = _OUTCOMES.get(fields.get("status"), "unknown")
+    outcome: ToolOutcome = _OUTCOMES.get(fields.get("status"), "unknown")
     if isinstance(is_error, bool):
         outcome = "error" if is_error else "ok"
     tool = str(fields.get("name") or "")

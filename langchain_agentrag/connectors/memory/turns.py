@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from langchain_agentrag.errors import InvalidDocumentError
 from langchain_agentrag.types import Section, SourceDocument
 
-Outcome = Literal["ok", "error", "unknown"]
+ToolOutcome = Literal["ok", "error", "unknown"]
 """How a tool call ended; "unknown" unless the source states it: it is never guessed from the result's text."""
 
 _ONE_CHUNK: Final = 500  # characters of a tool call that fit into one chunk with any settings
@@ -90,7 +90,7 @@ class ToolCall:
     tool: str
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
     result: str | None = None
-    outcome: Outcome = "unknown"
+    outcome: ToolOutcome = "unknown"
     position: int | None = None
     time: datetime | None = None
     duration: float | None = None

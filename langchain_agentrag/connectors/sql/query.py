@@ -31,7 +31,7 @@ _FORBIDDEN_FUNCTIONS = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class QueryResult:
     """Result of a query.
 
     Attributes:
@@ -98,7 +98,7 @@ class ReadOnlyDatabase:
             return text
         return f"{text[:most].rsplit(chr(10), 1)[0]}\n… {len(lines)} tables in all"
 
-    def run(self, sql: str) -> Rows:
+    def run(self, sql: str) -> QueryResult:
         """Run one SELECT and return its rows.
 
         Raises:
@@ -115,7 +115,7 @@ class ReadOnlyDatabase:
                 with closing(streamed.exec_driver_sql(checked)) as result:
                     fetched = result.fetchmany(self.max_rows + 1)
                     rows = tuple(tuple(row) for row in fetched[: self.max_rows])
-                    return Rows(tuple(result.keys()), rows, len(fetched) > self.max_rows)
+                    return QueryResult(tuple(result.keys()), rows, len(fetched) > self.max_rows)
         except exc.SQLAlchemyError as error:
             if time.monotonic() - started >= self._timeout:
                 raise ConnectorError(
