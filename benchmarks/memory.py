@@ -1,10 +1,10 @@
-"""Recall of agents' memories, all conversations in one store, each of them one agent's: Recall@10 per collection.
+"""Recall@10 of agent memory per collection, with all conversations in one store, each owned by one agent.
 
     python benchmarks/memory.py DATA [--embeddings hash|local] [--queries N] [--collections a,b]
 
-DATA holds folders with corpus.jsonl and queries.jsonl whose metadata names an `agent_id`, and qrels.tsv where there
-are judgements. The conversations are written into a memory table and read by `AgentMemoryConnector`. Every question is
-asked by its own agent, by another one and by nobody; a hit that is not the asker's ends the run.
+DATA holds folders with corpus.jsonl and queries.jsonl whose metadata names an `agent_id`, and qrels.tsv if there are
+judgements. The conversations are written to a memory table and read by `AgentMemoryConnector`. Every query runs as its
+own agent, as another one and without an agent; a hit of another agent ends the run.
 """
 
 from __future__ import annotations
@@ -29,57 +29,57 @@ RECALL = R @ 10
 MODES = ("keyword", "hybrid")
 
 
-def lines(path: Path, most: int = 0) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return found[: most or None]
+def read_jsonl(path: Path, limit: int = 0) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return records[: limit or None]
 
 
 def turn(entry: dict[str, Any], collection: str) -> Turn:
-    """One line of a corpus as a turn of its conversation."""
-    told = entry["metadata"]
-    speaker = told.get("speaker")
+    """Convert a record of a corpus to a turn of its conversation."""
+    metadata = entry["metadata"]
+    speaker = metadata.get("speaker")
     return Turn(
-        session=f"{collection}/{told.get('session', told['timestamp'][:10])}",
+        session=f"{collection}/{metadata.get('session', metadata['timestamp'][:10])}",
         entry_id=entry["_id"],
         role=speaker if speaker in {"user", "assistant"} else "user",
         text=entry["text"],
-        time=parse_time(told["timestamp"]),
+        time=parse_time(metadata["timestamp"]),
         speaker=speaker,
-        parts=("image",) if told.get("image_caption") else (),
+        parts=("image",) if metadata.get("image_caption") else (),
     )
 
 
 def fill(table: MemoryTable, folder: Path, agents: set[str] | None = None) -> set[str]:
-    """Write a collection into the table; the agents that are now there."""
-    of: dict[str, list[Turn]] = defaultdict(list)
-    for entry in lines(folder / "corpus.jsonl"):
+    """Write a collection to the table and return its agents."""
+    turns_by_agent: dict[str, list[Turn]] = defaultdict(list)
+    for entry in read_jsonl(folder / "corpus.jsonl"):
         agent = entry["metadata"]["agent_id"]
         if agents is None or agent in agents:
-            of[agent].append(turn(entry, folder.name))
-    for agent, turns in of.items():
+            turns_by_agent[agent].append(turn(entry, folder.name))
+    for agent, turns in turns_by_agent.items():
         table.append(agent, turns)
-    return set(of)
+    return set(turns_by_agent)
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    qrels: dict[str, dict[str, int]] = defaultdict(dict)
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines()[1:]:
             query, document, score = line.split("\t")
-            found[query][document] = int(score)
-    return found
+            qrels[query][document] = int(score)
+    return qrels
 
 
-def ask(indexer: DualIndexer, query: str, asker: str | None, mode: str) -> dict[str, float]:
-    """Entry → score of the ten best turns.
+def search(indexer: DualIndexer, query: str, agent: str | None, mode: str) -> dict[str, float]:
+    """Return entry → score of the ten best turns.
 
     Raises:
-        SystemExit: one of them belongs to somebody else.
+        SystemExit: one of them belongs to another agent.
     """
     best: dict[str, float] = {}
-    for hit in indexer.search(query, k=20, agent_id=asker, mode=mode):
-        if asker is None or hit.agent_id != asker:
-            raise SystemExit(f"LEAK: {asker!r} was shown a memory of {hit.agent_id!r}")
+    for hit in indexer.search(query, k=20, agent_id=agent, mode=mode):
+        if agent is None or hit.agent_id != agent:
+            raise SystemExit(f"LEAK: {agent!r} got a memory of {hit.agent_id!r}")
         best[hit.metadata["entry"]] = max(best.get(hit.metadata["entry"], 0.0), hit.score)
     return dict(sorted(best.items(), key=lambda item: -item[1])[:10])
 
@@ -87,15 +87,15 @@ def ask(indexer: DualIndexer, query: str, asker: str | None, mode: str) -> dict[
 def run(
     indexer: DualIndexer, queries: list[dict[str, Any]], agents: list[str], mode: str
 ) -> dict[str, dict[str, float]]:
-    """Answers to the agents' own questions; every question is also asked by another agent and by nobody."""
+    """Return the results of the agents' own queries, and run each also as another agent and without an agent."""
     answers = {}
     for number, query in enumerate(queries):
         owner = query["metadata"]["agent_id"]
-        answers[query["_id"]] = ask(indexer, query["text"], owner, mode)
+        answers[query["_id"]] = search(indexer, query["text"], owner, mode)
         others = [agent for agent in agents if agent != owner]
         for stranger in (others[number % len(others)], f"{owner} ", owner.upper(), None):
             if stranger != owner:
-                ask(indexer, query["text"], stranger, mode)
+                search(indexer, query["text"], stranger, mode)
     return answers
 
 
@@ -131,7 +131,7 @@ def main() -> None:
         print(f"|---|---|{'---|' * len(MODES)}---|")
         for folder in folders:
             queries, qrels = (
-                lines(folder / "queries.jsonl", options.queries),
+                read_jsonl(folder / "queries.jsonl", options.queries),
                 read_qrels(folder / "qrels.tsv"),
             )
             cells = []

@@ -1,11 +1,11 @@
-"""Rows of a database through DatabaseConnector: quality on tau_retail_sql, and memory over a large table.
+"""DatabaseConnector: search quality on tau_retail_sql, and memory use on a large table.
 
     python benchmarks/rows.py quality DATA [--embeddings hash|local]
     python benchmarks/rows.py memory [--rows 1000000] [--url URL] [--dimensions 8] [--chroma auto]
 
 `quality` loads DATA/tau_retail_sql/retail.sql into SQLite and indexes its tables with the default text of a row;
-documents are told by `table:key`, as in its qrels. `memory` prints the process's memory as a table is indexed
-and synced again (Linux). Without --url the table is one of SQLite; with one it is made there, as `agentrag_rows`, and
+documents are identified by `table:key`, as in the qrels. `memory` prints the process's memory while a table is indexed
+and synced again (Linux). Without --url the table is in SQLite; with one it is created there, as `agentrag_rows`, and
 dropped afterwards.
 """
 
@@ -24,9 +24,9 @@ import sqlalchemy as sa
 
 from langchain_agentrag import DatabaseConnector, DualIndexer, HashingEmbeddings
 
-TABLES = ("users", "orders", "products")  # what the qrels name
+TABLES = ("users", "orders", "products")  # those in the qrels
 VIEWS = tuple(f"document_{table}" for table in TABLES)
-DEPTH = 30  # chunks asked for, so that ten documents remain
+DEPTH = 30  # chunks per query, so that ten documents remain
 CHINESE = "机床 主轴 报警 冷却液 温度 备件 巡检 订单 客户 退货"
 ENGLISH = "spindle alarm coolant order refund customer invoice pump valve filter"
 WORDS = f"{CHINESE} {ENGLISH}".split()
@@ -56,7 +56,7 @@ def quality(options: argparse.Namespace) -> None:
         },
     }
     print("| rows of | documents | setting | nDCG@10 | Recall@10 | MRR@10 |\n|---|---|---|---|---|---|")
-    for number, (what, connectors) in enumerate(sources.items()):
+    for number, (label, connectors) in enumerate(sources.items()):
         with DualIndexer(home / f"store{number}", options.embeddings) as indexer:
             for name, settings in connectors.items():
                 indexer.sync(DatabaseConnector(url, name=name, **settings))
@@ -65,23 +65,23 @@ def quality(options: argparse.Namespace) -> None:
                 for query in queries:
                     best = answers.setdefault(query["_id"], {})
                     for hit in indexer.search(query["text"], k=DEPTH, mode=mode):
-                        best.setdefault(listed(hit.doc_id), hit.score)
-                found = ir_measures.calc_aggregate(measures, qrels, answers)
-                figures = " | ".join(f"{found[measure]:.4f}" for measure in measures)
-                print(f"| {what} | {indexer.stats().documents} | {mode} | {figures} |", flush=True)
+                        best.setdefault(qrels_name(hit.doc_id), hit.score)
+                means = ir_measures.calc_aggregate(measures, qrels, answers)
+                figures = " | ".join(f"{means[measure]:.4f}" for measure in measures)
+                print(f"| {label} | {indexer.stats().documents} | {mode} | {figures} |", flush=True)
 
 
-def listed(doc_id: str) -> str:
-    """The name of a document in the qrels: a view's own key is that already."""
+def qrels_name(doc_id: str) -> str:
+    """Return the name of a document in the qrels, which is the key of a view's row."""
     name, _, key = doc_id.partition(":")
     return key if name in VIEWS else doc_id
 
 
 def resident() -> str:
-    """Memory of this process's own now, and what it has mapped of files, which the system takes back when it must."""
+    """Return the process's own memory, and that of mapped files, which the system can reclaim."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    held = dict(re.findall(r"^(Rss\w+):\s+(\d+) kB", status, re.MULTILINE))
-    return f"{int(held['RssAnon']) // 1024:5} MB, files {int(held['RssFile']) // 1024:5} MB"
+    sizes = dict(re.findall(r"^(Rss\w+):\s+(\d+) kB", status, re.MULTILINE))
+    return f"{int(sizes['RssAnon']) // 1024:5} MB, files {int(sizes['RssFile']) // 1024:5} MB"
 
 
 def fill(engine: sa.Engine, rows: int) -> sa.Table:
@@ -94,13 +94,13 @@ def fill(engine: sa.Engine, rows: int) -> sa.Table:
     )
     table.metadata.drop_all(engine)
     table.metadata.create_all(engine)
-    some = random.Random(7)
+    rng = random.Random(7)
     for start in range(0, rows, 5_000):
         with engine.begin() as connection:
             connection.execute(
                 table.insert(),
                 [
-                    {"id": number, "note": " ".join(some.choices(WORDS, k=8)), "amount": number % 997}
+                    {"id": number, "note": " ".join(rng.choices(WORDS, k=8)), "amount": number % 997}
                     for number in range(start, min(start + 5_000, rows))
                 ],
             )
@@ -113,11 +113,11 @@ def memory(options: argparse.Namespace) -> None:
     table = fill(engine, options.rows)
     step, started = max(options.rows // 10, 1), time.monotonic()
 
-    def tell(progress) -> None:
-        nonlocal shown
-        if progress.item and progress.done - shown >= step:
-            shown = progress.done
-            print(f"{shown:>9,} rows  {resident()}  {time.monotonic() - started:6.0f} s", flush=True)
+    def print_progress(progress) -> None:
+        nonlocal printed
+        if progress.item and progress.done - printed >= step:
+            printed = progress.done
+            print(f"{printed:>9,} rows  {resident()}  {time.monotonic() - started:6.0f} s", flush=True)
 
     with DualIndexer(
         home / "store",
@@ -125,13 +125,15 @@ def memory(options: argparse.Namespace) -> None:
         chroma=options.chroma,
         exact_limit=options.exact_limit,
     ) as indexer:
-        for what in ("indexed", "synced again"):
-            shown = 0
-            print(f"{what}: {resident()} before", flush=True)
+        for phase in ("indexed", "synced again"):
+            printed = 0
+            print(f"{phase}: {resident()} before", flush=True)
             report = indexer.sync(
-                DatabaseConnector(engine, table="agentrag_rows", name="rows"), on_progress=tell
+                DatabaseConnector(engine, table="agentrag_rows", name="rows"), on_progress=print_progress
             )
-            print(f"{what}: {report.added:,} added, {report.unchanged:,} unchanged in {report.seconds:.0f} s")
+            print(
+                f"{phase}: {report.added:,} added, {report.unchanged:,} unchanged in {report.seconds:.0f} s"
+            )
     table.metadata.drop_all(engine)
 
 

@@ -1,7 +1,7 @@
-"""What a connector is: a source that lists its items with a version and loads those that are asked for.
+"""Interface of a connector: a source that lists its items with a version and loads the requested ones.
 
-A connector knows nothing of indexes. It yields items in any order; whoever syncs compares their versions
-with what is stored, loads the changed ones, and deletes what the source no longer lists.
+A connector does not know the indexes. It yields items in any order; a sync compares their versions with the stored
+ones, loads the changed items, and deletes those the source no longer lists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class NotIndexableError(UnreadableSourceError):
-    """An item turned out on reading to be nothing to index, a binary file say: skipped, not failed."""
+    """An item turned out on loading not to be text, such as a binary file: skipped, not failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class SourceItem:
 
     Attributes:
         key: Stable name within the connector.
-        version: Equal versions mean an unchanged item, which is then not loaded; None means always load.
-        load: Reads the item. It may give several documents, or none when there is nothing to index in it.
-        size: Characters that the item holds in memory already, roughly.
+        version: An item with an equal version is unchanged and not loaded; one with None is always loaded.
+        load: Loads the item. It may return several documents, or none when it holds no text.
+        size: Approximate characters of the item that are in memory already.
     """
 
     key: str
@@ -50,10 +50,9 @@ class Gap:
     """An item that cannot or should not be indexed.
 
     Attributes:
-        key: Its name. One that ends with "/" is a folder that could not be listed: nothing below it may be
-            considered deleted.
-        reason: Why, in words for the person who reads the report.
-        skipped: Left out on purpose (True), or failed (False).
+        key: Its name. One that ends with "/" is a folder that could not be listed: nothing below it counts as deleted.
+        reason: The reason, for the report.
+        skipped: Whether it was skipped on purpose (True) or failed (False).
     """
 
     key: str
@@ -64,11 +63,11 @@ class Gap:
 class BaseConnector(ABC):
     """A source of documents.
 
-    It also has the methods of a LangChain document loader, without inheriting from `BaseLoader`, whose import
-    alone takes longer than a small search.
+    It also has the methods of a LangChain document loader, without inheriting from `BaseLoader`, whose import takes
+    longer than a small search.
 
     Attributes:
-        agent_id: Owner of everything this source yields, or None for shared.
+        agent_id: Owner of all documents of this source, or None for shared.
     """
 
     agent_id: str | None = None
@@ -76,18 +75,18 @@ class BaseConnector(ABC):
     @property
     @abstractmethod
     def connector_id(self) -> str:
-        """Name of this source, equal in every process; it decides what a sync may delete."""
+        """Name of this source, equal in every process; a sync deletes only documents with this name."""
 
     @abstractmethod
     def items(self) -> Iterator[SourceItem | Gap]:
-        """Everything the source holds now.
+        """List all items of the source.
 
         Raises:
-            ConnectorError: the source as a whole cannot be listed; nothing may be deleted then.
+            ConnectorError: the source cannot be listed; nothing is deleted then.
         """
 
     def lazy_load(self) -> Iterator[Document]:
-        """LangChain documents of all items, one by one; unreadable items are logged and passed over."""
+        """Yield the LangChain documents of all items; unreadable items are logged and skipped."""
         from langchain_core.documents import Document
 
         for item in self.items():
@@ -100,19 +99,19 @@ class BaseConnector(ABC):
                     if document.agent_id is not None:
                         metadata["agent_id"] = document.agent_id
                     yield Document(id=document.doc_id, page_content=document.text, metadata=metadata)
-            except Exception as error:  # noqa: BLE001  one bad item must not end the run
-                _log.warning("%s was not loaded: %s", item.key, error)
+            except Exception as error:  # noqa: BLE001  one unreadable item must not end the run
+                _log.warning("Cannot load %s: %s", item.key, error)
 
     def load(self) -> list[Document]:
-        """LangChain documents of all items."""
+        """Return the LangChain documents of all items."""
         return list(self.lazy_load())
 
     async def alazy_load(self) -> AsyncIterator[Document]:
-        """Like `lazy_load`, read in a worker thread."""
+        """Like `lazy_load`, in a worker thread."""
         documents = self.lazy_load()
         while (document := await asyncio.to_thread(next, documents, None)) is not None:
             yield document
 
     async def aload(self) -> list[Document]:
-        """Like `load`, read in a worker thread."""
+        """Like `load`, in a worker thread."""
         return await asyncio.to_thread(self.load)

@@ -1,4 +1,4 @@
-"""Fresh databases of all four makes, and the same tables in each of them."""
+"""Empty databases of four kinds for the tests, and copies of tables between them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Fresh = Callable[[str], sa.Engine]
 
 @pytest.fixture
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fresh]:
-    """Makes an empty database of a kind and gives an engine that may do everything; dropped after the test."""
-    made: list[Callable[[], None]] = []
+    """Function that creates an empty database of a kind and returns its engine; dropped after the test."""
+    drops: list[Callable[[], None]] = []
 
-    def make(kind: str) -> sa.Engine:
-        engine, drop = _make(kind, request, tmp_path)
-        made.append(drop)
+    def create(kind: str) -> sa.Engine:
+        engine, drop = _create(kind, request, tmp_path)
+        drops.append(drop)
         return engine
 
-    yield make
-    for drop in reversed(made):
+    yield create
+    for drop in reversed(drops):
         drop()
 
 
@@ -43,7 +43,7 @@ def url_of(engine: sa.Engine) -> str:
 
 
 def run(engine: sa.Engine, *statements: str) -> None:
-    """Run statements of the database's own dialect, as they are."""
+    """Run statements in the database's dialect."""
     with engine.begin() as connection:
         for statement in statements:
             connection.execution_options(no_parameters=True).exec_driver_sql(statement)
@@ -53,17 +53,17 @@ def kind_of(engine: sa.Engine) -> str:
     return "mariadb" if engine.dialect.name == "mysql" else engine.dialect.name
 
 
-def _make(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[sa.Engine, Callable[[], None]]:
+def _create(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[sa.Engine, Callable[[], None]]:
     name = f"fresh_{next(_numbers)}"
     if kind in {"sqlite", "duckdb"}:
         engine = sa.create_engine(f"{kind}:///{folder / name}.db", poolclass=NullPool)
-        with engine.begin() as connection:  # the file is there from now on
-            connection.exec_driver_sql("CREATE TABLE made (a INTEGER)")
-            connection.exec_driver_sql("DROP TABLE made")
+        with engine.begin() as connection:  # creates the file
+            connection.exec_driver_sql("CREATE TABLE created (a INTEGER)")
+            connection.exec_driver_sql("DROP TABLE created")
         return engine, engine.dispose
     url = sa.make_url(request.getfixturevalue({"postgresql": "postgres_url", "mariadb": "mariadb_url"}[kind]))
     server = sa.create_engine(url, poolclass=NullPool)
-    run(server, f"CREATE SCHEMA {name}")  # a database of MariaDB; PostgreSQL makes whole databases slowly
+    run(server, f"CREATE SCHEMA {name}")  # a database of MariaDB; PostgreSQL creates whole databases slowly
     own = (
         {"database": name}
         if kind == "mariadb"
@@ -75,7 +75,7 @@ def _make(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[sa.E
 
 
 def sqlite_script(script: Path, folder: Path) -> sa.Engine:
-    """A SQLite database made by a script."""
+    """Create a SQLite database from a script."""
     path = folder / f"{script.stem}.sqlite"
     with sqlite3.connect(path) as connection:
         connection.executescript(script.read_text(encoding="utf-8"))
@@ -84,7 +84,7 @@ def sqlite_script(script: Path, folder: Path) -> sa.Engine:
 
 
 def copy_tables(source: sa.Engine, target: sa.Engine) -> None:
-    """The tables of one database in another, of whatever make, keys and references included; views as tables."""
+    """Copy all tables of one database to another, of any kind, with keys and references; views become tables."""
     metadata = sa.MetaData()
     metadata.reflect(source, views=True)
     plain = sa.MetaData()
@@ -123,15 +123,15 @@ def _portable(kind: sa.types.TypeEngine, is_key: bool) -> sa.types.TypeEngine:
 
 
 def _parts(table: sa.Table, rows: list[dict]) -> Iterator[list[dict]]:
-    """Rows to insert together: of a table that refers to itself each after those that hold the rows it names."""
+    """Yield batches of rows to insert; in a table that refers to itself, a row comes after the rows it refers to."""
     own = [key for key in table.foreign_keys if key.column.table is table]
     if not own:
         if rows:
             yield rows
         return
     name, key = own[0].parent.name, own[0].column.name
-    there: set = {None}
-    while waiting := [row for row in rows if row[key] not in there]:
-        ready = [row for row in waiting if row[name] in there]
+    inserted: set = {None}
+    while pending := [row for row in rows if row[key] not in inserted]:
+        ready = [row for row in pending if row[name] in inserted]
         yield ready
-        there |= {row[key] for row in ready}
+        inserted |= {row[key] for row in ready}

@@ -1,8 +1,8 @@
-"""Real PostgreSQL, MariaDB and Redis for the tests, from the machine's packages, one of each per run.
+"""Real PostgreSQL, MariaDB and Redis servers for the tests, one of each per run, if installed on the machine.
 
-Each lives in a temporary folder and listens on a Unix socket only, so that there is no port to collide on and pytest-socket
-needs no exception. It ends with the run, also with one that is killed. Where a server is not installed the tests that
-need it are skipped with the reason; with `AGENTRAG_REQUIRE_SERVERS=1`, as CI sets it, they fail.
+Each runs in a temporary folder and listens on a Unix socket only: no ports can collide, and pytest-socket needs no
+exception. It ends with the run, also when that is killed. Tests that need a server that is not installed are skipped
+with the reason; with `AGENTRAG_REQUIRE_SERVERS=1`, as in CI, they fail.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import NoReturn
 
 import pytest
 
-_ELSEWHERE = ("/usr/lib/postgresql/*/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
-_PATIENCE = 60.0  # seconds for a server to answer, on a machine that does other work
+_PROGRAM_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
+_START_TIMEOUT = 60.0  # seconds, on a busy machine
 
 
 class CannotStartError(Exception):
@@ -30,22 +30,22 @@ class CannotStartError(Exception):
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """URL of an empty PostgreSQL database, for SQLAlchemy; its user may do everything."""
-    with _or_skip("PostgreSQL", _postgres) as url:
+    """URL of an empty PostgreSQL database, for SQLAlchemy; its user is the superuser."""
+    with _server_or_skip("PostgreSQL", _postgres) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def mariadb_url() -> Iterator[str]:
-    """URL of an empty MariaDB database, for SQLAlchemy; its user may do everything."""
-    with _or_skip("MariaDB", _mariadb) as url:
+    """URL of an empty MariaDB database, for SQLAlchemy; its user is the superuser."""
+    with _server_or_skip("MariaDB", _mariadb) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """URL of an empty Redis server."""
-    with _or_skip("Redis", _redis) as url:
+    with _server_or_skip("Redis", _redis) as url:
         yield url
 
 
@@ -62,11 +62,11 @@ def _postgres(folder: Path) -> Iterator[str]:
     settings = ["listen_addresses=", f"unix_socket_directories={folder}", "fsync=off", "shared_buffers=32MB"]
     command = [postgres, "-D", f"{folder}/data", *(f"-c{setting}" for setting in settings)]
     stop = signal.SIGINT  # SIGTERM would wait for every client
-    with _running(command, folder, user, lambda: _connects(f"{folder}/.s.PGSQL.5432", _asks_postgres), stop):
+    with _running(command, folder, user, lambda: _answers(f"{folder}/.s.PGSQL.5432", _ping_postgres), stop):
         yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
 
 
-def _asks_postgres(path: str) -> None:
+def _ping_postgres(path: str) -> None:
     import psycopg
 
     psycopg.connect(host=str(Path(path).parent), user="postgres", dbname="postgres").close()
@@ -85,12 +85,12 @@ def _mariadb(folder: Path) -> Iterator[str]:
         [server, *common, *charset, *quick, f"--socket={socket}", f"--pid-file={folder}/pid"],
         folder,
         None,
-        lambda: _connects(socket, _makes_database),
+        lambda: _answers(socket, _create_mariadb_database),
     ):
         yield f"mysql+pymysql://root@localhost/tests?unix_socket={socket}&charset=utf8mb4"
 
 
-def _makes_database(path: str) -> None:
+def _create_mariadb_database(path: str) -> None:
     import pymysql
 
     with pymysql.connect(unix_socket=path, user="root") as connection, connection.cursor() as cursor:
@@ -110,11 +110,11 @@ def _redis(folder: Path) -> Iterator[str]:
         "--dir",
         str(folder),
     ]
-    with _running(command, folder, None, lambda: _connects(socket, _asks_redis)):
+    with _running(command, folder, None, lambda: _answers(socket, _ping_redis)):
         yield f"unix://{socket}"
 
 
-def _asks_redis(path: str) -> None:
+def _ping_redis(path: str) -> None:
     import redis
 
     with redis.Redis(unix_socket_path=path) as client:
@@ -125,7 +125,7 @@ def _asks_redis(path: str) -> None:
 
 
 @contextmanager
-def _or_skip(name: str, start: Callable[[Path], Iterator[str]]) -> Iterator[str]:
+def _server_or_skip(name: str, start: Callable[[Path], Iterator[str]]) -> Iterator[str]:
     # a short path: that of a Unix socket may have 107 bytes
     folder = Path(tempfile.mkdtemp(prefix="agentrag-", dir="/tmp" if Path("/tmp").is_dir() else None))
     server = start(folder)
@@ -133,7 +133,7 @@ def _or_skip(name: str, start: Callable[[Path], Iterator[str]]) -> Iterator[str]
         try:
             url = next(server)
         except CannotStartError as error:
-            _give_up(f"no {name} for the tests: {error}")
+            _skip_or_fail(f"no {name} for the tests: {error}")
         try:
             yield url
         finally:
@@ -142,24 +142,24 @@ def _or_skip(name: str, start: Callable[[Path], Iterator[str]]) -> Iterator[str]
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _give_up(reason: str) -> NoReturn:
+def _skip_or_fail(reason: str) -> NoReturn:
     if os.environ.get("AGENTRAG_REQUIRE_SERVERS"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        paths = [path for pattern in _ELSEWHERE for path in sorted(Path("/").glob(pattern[1:]))]
-        found = shutil.which(name, path=os.pathsep.join(map(str, paths)))
-    if found is None:
+    program = shutil.which(name)
+    if program is None:
+        paths = [path for pattern in _PROGRAM_FOLDERS for path in sorted(Path("/").glob(pattern[1:]))]
+        program = shutil.which(name, path=os.pathsep.join(map(str, paths)))
+    if program is None:
         raise CannotStartError(f"{name} is not installed")
-    return found
+    return program
 
 
 def _as_user(command: list[str], user: str | None, stop: signal.Signals = signal.SIGTERM) -> list[str]:
-    """The command as another user, and ended by the system when this process is gone."""
+    """Return the command run as another user, and ended by the system when this process ends."""
     if shutil.which("setpriv") is None:
         if user:
             raise CannotStartError("setpriv, which starts it as another user than root, is not installed")
@@ -169,9 +169,9 @@ def _as_user(command: list[str], user: str | None, stop: signal.Signals = signal
 
 
 def _run(command: list[str], folder: Path, user: str | None = None) -> None:
-    done = subprocess.run(_as_user(command, user), cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CannotStartError(f"{Path(command[0]).name} failed: {done.stderr.strip()[-500:]}")
+    result = subprocess.run(_as_user(command, user), cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise CannotStartError(f"{Path(command[0]).name} failed: {result.stderr.strip()[-500:]}")
 
 
 @contextmanager
@@ -186,11 +186,11 @@ def _running(
     with log.open("wb") as output:
         process = subprocess.Popen(_as_user(command, user, stop), cwd=folder, stdout=output, stderr=output)
     try:
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _START_TIMEOUT
         while not ready():
-            if process.poll() is not None or time.monotonic() > until:
-                said = log.read_text(encoding="utf-8", errors="replace")[-500:]
-                raise CannotStartError(f"{Path(command[0]).name} does not answer: {said}")
+            if process.poll() is not None or time.monotonic() > deadline:
+                output_end = log.read_text(encoding="utf-8", errors="replace")[-500:]
+                raise CannotStartError(f"{Path(command[0]).name} does not answer: {output_end}")
             time.sleep(0.05)
         yield
     finally:
@@ -202,11 +202,11 @@ def _running(
             process.wait()
 
 
-def _connects(path: str, ask: Callable[[str], None]) -> bool:
+def _answers(path: str, ping: Callable[[str], None]) -> bool:
     if not Path(path).exists():
         return False
     try:
-        ask(path)
+        ping(path)
     except Exception:
         return False
     return True

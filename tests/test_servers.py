@@ -1,4 +1,4 @@
-"""The servers that other tests rely on answer, keep Chinese text, and are gone afterwards."""
+"""The servers for the tests answer, store Chinese text, and end with the run."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_redis_answers(redis_url):
 SCRIPT = """
 import os, sys
 sys.path.insert(0, {root!r})
-from tests.servers import _or_skip, _redis
-with _or_skip("Redis", _redis) as url:
+from tests.servers import _server_or_skip, _redis
+with _server_or_skip("Redis", _redis) as url:
     print(url, flush=True)
     sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the parent's death is told on Linux only")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the end of the parent process")
 def test_a_server_ends_with_a_run_that_is_killed(redis_url):
     root = str(Path(__file__).parents[1])
     run = subprocess.Popen(
@@ -56,8 +56,8 @@ def test_a_server_ends_with_a_run_that_is_killed(redis_url):
     run.wait()
     run.stdin.close()
     run.stdout.close()
-    until = time.monotonic() + 30
-    while Path(socket).exists() and time.monotonic() < until:
+    deadline = time.monotonic() + 30
+    while Path(socket).exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(socket).exists()
     shutil.rmtree(Path(socket).parent)
@@ -67,16 +67,16 @@ def test_a_missing_server_fails_where_servers_are_required(monkeypatch):
     from tests import servers
 
     monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.setattr(servers, "_ELSEWHERE", ())
+    monkeypatch.setattr(servers, "_PROGRAM_FOLDERS", ())
     monkeypatch.setenv("AGENTRAG_REQUIRE_SERVERS", "1")
     with (
         pytest.raises(pytest.fail.Exception, match="redis-server is not installed"),
-        servers._or_skip("Redis", servers._redis),
+        servers._server_or_skip("Redis", servers._redis),
     ):
         pass
     monkeypatch.delenv("AGENTRAG_REQUIRE_SERVERS")
     with (
         pytest.raises(pytest.skip.Exception, match="redis-server is not installed"),
-        servers._or_skip("Redis", servers._redis),
+        servers._server_or_skip("Redis", servers._redis),
     ):
         pass

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language, ToolArguments, format_validation_error
 from langchain_agentrag.agent.tool_replies import json_safe
-from langchain_agentrag.connectors.sql.query import ReadOnlyDatabase, Rows
+from langchain_agentrag.connectors.sql.query import QueryResult, ReadOnlyDatabase
 from langchain_agentrag.errors import AgentRagError
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class SQLTool(BaseTool):
     async def _arun(self, sql: str) -> tuple[str, list[dict[str, Any]]]:
         return await asyncio.to_thread(self._run, sql)
 
-    def _reply(self, found: Rows) -> tuple[str, list[dict[str, Any]]]:
+    def _reply(self, found: QueryResult) -> tuple[str, list[dict[str, Any]]]:
         words = _WORDS[self.language]
         records = [
             {name: _short(value) for name, value in zip(found.columns, row, strict=True)}

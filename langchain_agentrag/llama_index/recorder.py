@@ -17,8 +17,8 @@ from llama_index.core.memory import BaseMemory, Memory
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
 from langchain_agentrag.agent.recorder import MemoryRecorder
-from langchain_agentrag.connectors.memory.dialogue import when
-from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, Result, read_message
+from langchain_agentrag.connectors.memory.dialogue import parse_timestamp
+from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, ToolResult, read_message
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
 from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.indexer import DualIndexer
@@ -194,7 +194,7 @@ class RecordingMemory(BaseMemory):
         for number, result in enumerate(message.results):
             yield self._completed(result, f"{name}:result:{number}", common)
 
-    def _completed(self, result: Result, name: str, common: dict[str, Any]) -> ToolCall:
+    def _completed(self, result: ToolResult, name: str, common: dict[str, Any]) -> ToolCall:
         waiting = self._open.get(result.call_id or "")
         if waiting:
             asked = waiting.pop(0)
@@ -212,7 +212,7 @@ def _read(message: ChatMessage) -> Message | None:
 
 def _time(message: Message) -> datetime:
     try:
-        return when(message.stamp) or datetime.now(UTC)
+        return parse_timestamp(message.timestamp) or datetime.now(UTC)
     except ValueError:
         return datetime.now(UTC)
 

@@ -1,4 +1,4 @@
-"""Guards against files that unpack to far more than they weigh."""
+"""Content of a file: text with sections, plain text, Markdown and source code, limits on unpacking."""
 
 from __future__ import annotations
 
@@ -7,67 +7,32 @@ import io
 import re
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from langchain_agentrag.connectors.files.encodings import decode
+from langchain_agentrag.connectors.files.encodings import Decoded, decode
 from langchain_agentrag.errors import UnreadableSourceError
-from langchain_agentrag.types import Section
+from langchain_agentrag.types import Section, TextKind
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Untyped = Any
+"""An object of a library without type hints, or a JSON value."""
 
-    from langchain_agentrag.connectors.files.encodings import Decoded
-    from langchain_agentrag.types import TextKind
-
-_UNPACKED = 500 * 2**20
+_SEPARATOR: Final = "\n\n"
+_MAX_UNPACKED: Final = 500 * 2**20
 """Most bytes an Office file may unpack to; ordinary ones stay below a tenth of it."""
-_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-
-
-def check_zip(data: bytes) -> None:
-    """Look at a zip-based Office file before a library unpacks it.
-
-    Raises:
-        UnreadableSourceError: it is encrypted, no zip file, or unpacks to too much.
-    """
-    if data.startswith(_OLE):
-        msg = "encrypted, or an old binary Office file: save it without password as .docx, .xlsx or .pptx"
-        raise UnreadableSourceError(msg)
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-    except zipfile.BadZipFile as error:
-        msg = f"damaged file: {error}"
-        raise UnreadableSourceError(msg) from error
-    if unpacked > _UNPACKED:
-        msg = f"unpacks to {unpacked:,} bytes, more than the {_UNPACKED:,} allowed for an Office file"
-        raise UnreadableSourceError(msg)
-
-
-def gunzip(data: bytes, limit: int) -> bytes:
-    """The unpacked bytes of a .gz file.
-
-    Raises:
-        UnreadableSourceError: it is damaged or unpacks to more than `limit` bytes.
-    """
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            unpacked = file.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        msg = f"damaged gzip file: {error}"
-        raise UnreadableSourceError(msg) from error
-    if len(unpacked) > limit:
-        msg = f"unpacks to more than max_bytes={limit:,} bytes: raise max_bytes to index it"
-        raise UnreadableSourceError(msg)
-    return unpacked
-
-
-Foreign = Any
-"""An object of a library without types, or a JSON value."""
-
-_UNSTORABLE = re.compile("[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff]")
-_CHINESE_WRAP = re.compile("(?<=[\u2e80-\U0010ffff])[ \\t]*\\r?\\n\\s*(?=[\u2e80-\U0010ffff])")
+_OLE_MAGIC: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_UNSTORABLE: Final = re.compile("[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff]")
+_CHINESE_WRAP: Final = re.compile("(?<=[\u2e80-\U0010ffff])[ \\t]*\\r?\\n\\s*(?=[\u2e80-\U0010ffff])")
+_FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.{0,20000}?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
+_FRONT_MATTER_LINE: Final = re.compile(r"([A-Za-z_][\w-]{0,40})[ \t]*:[ \t]+(\S.*)$")
+_LIST: Final = re.compile(r"\[([^\[\]{}]*)\]$")
+_MAX_FRONT_MATTER_VALUE: Final = 500
+"""Longer front matter values are not metadata; they are part of the text, which is indexed."""
+_RESERVED: Final = frozenset(
+    {"agent_id", "source", "file_name", "type", "format", "size", "mtime", "encoding", "doc_id", "chunk_id"}
+)
+"""Metadata keys that a file must not set itself, above all its owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +40,10 @@ class Content:
     """The text of a file.
 
     Attributes:
-        text: What will be stored and returned.
+        text: The text to index and return.
         kind: Its structure.
         sections: Pages, slides, sheets, rows, cells.
-        metadata: What the file says about itself: title, author, number of pages …
+        metadata: Title, author, number of pages …
     """
 
     text: str
@@ -88,10 +53,9 @@ class Content:
 
 
 class TextBuilder:
-    """Joins the parts of a file into one text and remembers where each lies."""
+    """Joins the parts of a file to one text and records their positions as sections."""
 
-    def __init__(self, separator: str = "\n\n") -> None:
-        self._separator = separator
+    def __init__(self) -> None:
         self._parts: list[str] = []
         self._length = 0
         self._sections: list[Section] = []
@@ -99,26 +63,26 @@ class TextBuilder:
     def add(
         self, text: str, locator: Mapping[str, Any] | None = None, *, context: str = "", joinable: bool = True
     ) -> None:
-        """Append a part; a blank one leaves no trace. With a locator it becomes a section."""
-        text = storable(text).strip()
+        """Append a part, which becomes a section if it has a locator; a blank one is ignored."""
+        text = clean_text(text).strip()
         if not text:
             return
         if self._parts:
-            self._parts.append(self._separator)
-            self._length += len(self._separator)
+            self._parts.append(_SEPARATOR)
+            self._length += len(_SEPARATOR)
         if locator is not None:
             end = self._length + len(text)
-            self._sections.append(Section(self._length, end, locator, storable(context), joinable))
+            self._sections.append(Section(self._length, end, locator, clean_text(context), joinable))
         self._parts.append(text)
         self._length += len(text)
 
     def content(self, kind: TextKind = "plain", metadata: Mapping[str, Any] | None = None) -> Content:
-        """Everything that was added."""
+        """Return everything added so far."""
         return Content("".join(self._parts), kind, tuple(self._sections), dict(metadata or {}))
 
 
-def storable(text: str) -> str:
-    """The text without control characters and with surrogate pairs as the characters they stand for."""
+def clean_text(text: str) -> str:
+    """Remove control characters and replace surrogate pairs by the characters they encode."""
     if _UNSTORABLE.search(text) is None:
         return text
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -126,12 +90,12 @@ def storable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line; a break between two Chinese characters was only a wrap and leaves no space."""
+    """Join the lines of a text by spaces, but by nothing between two Chinese characters, where a break is a wrap."""
     return " ".join(_CHINESE_WRAP.sub("", text).split())
 
 
 def markdown_table(rows: list[list[str]]) -> str:
-    """Rows as a Markdown table, each on one line, the first one as its header; empty rows are left out."""
+    """Format rows as a Markdown table with the first one as header; empty rows are omitted."""
     filled = [[one_line(cell) for cell in row] for row in rows]
     filled = [row for row in filled if any(row)]
     if not filled:
@@ -142,58 +106,79 @@ def markdown_table(rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-_FRONT_MATTER = re.compile(r"---[ \t]*\n(.{0,20000}?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
-_ENTRY = re.compile(r"([A-Za-z_][\w-]{0,40})[ \t]*:[ \t]+(\S.*)$")
-_LIST = re.compile(r"\[([^\[\]{}]*)\]$")
-_MAX_VALUE = 500
-"""Longer front matter values are text, which the index holds anyway."""
-_NOT_FROM_FILES = frozenset(
-    {"agent_id", "source", "file_name", "type", "format", "size", "mtime", "encoding", "doc_id", "chunk_id"}
-)
-"""Keys that a file may not claim for itself: above all not who owns it."""
-
-
 def decoded_metadata(decoded: Decoded) -> dict[str, Any]:
-    """How the text was read, for the document's metadata."""
+    """Return encoding and number of undecodable places of a text, for the metadata."""
     damage = {"undecodable": decoded.damaged} if decoded.damaged else {}
     return {"encoding": decoded.encoding.removesuffix("-sig"), **damage}
 
 
 def read_plain(data: bytes, kind: TextKind = "plain") -> Content:
-    """Plain text, or any text whose markup is worth searching as it stands."""
+    """Read plain text, or any text whose markup is indexed as it is."""
     decoded = decode(data)
-    return Content(storable(decoded.text), kind, metadata=decoded_metadata(decoded))
-
-
-def read_code(data: bytes) -> Content:
-    """Source code of any language."""
-    return read_plain(data, "code")
+    return Content(clean_text(decoded.text), kind, metadata=decoded_metadata(decoded))
 
 
 def read_markdown(data: bytes) -> Content:
-    """Markdown; the simple entries of a front matter become metadata, and its text stays in place."""
+    """Read Markdown; one-line entries of a front matter become metadata, and its text stays in place."""
     decoded = decode(data)
-    text = storable(decoded.text)
+    text = clean_text(decoded.text)
     return Content(text, "markdown", metadata=front_matter(text) | decoded_metadata(decoded))
 
 
 def front_matter(text: str) -> dict[str, Any]:
-    """The one-line entries of a YAML front matter, as strings or lists of strings."""
+    """Return the one-line entries of a YAML front matter, as strings or lists of strings."""
     match = _FRONT_MATTER.match(text)
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for line in match[1].splitlines() if match else ():
-        entry = _ENTRY.match(line)
-        if entry and entry[1].lower() not in _NOT_FROM_FILES and len(entry[2]) <= _MAX_VALUE:
+        entry = _FRONT_MATTER_LINE.match(line)
+        if entry and entry[1].lower() not in _RESERVED and len(entry[2]) <= _MAX_FRONT_MATTER_VALUE:
             value = entry[2].strip()
             items = _LIST.match(value)
             if items:
-                found[entry[1]] = [_unquoted(item) for item in items[1].split(",") if item.strip()]
+                entries[entry[1]] = [_unquoted(item) for item in items[1].split(",") if item.strip()]
             elif value[0] not in "|>&*!{[":
-                found[entry[1]] = _unquoted(value)
-    return found
+                entries[entry[1]] = _unquoted(value)
+    return entries
 
 
 def _unquoted(value: str) -> str:
     value = value.strip()
-    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
-    return value[1:-1] if quoted else value
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if is_quoted else value
+
+
+def check_zip(data: bytes) -> None:
+    """Check a zip-based Office file before a library unpacks it.
+
+    Raises:
+        UnreadableSourceError: it is encrypted, or unpacks to too many bytes.
+        BadZipFile: it is not a zip file.
+    """
+    if data.startswith(_OLE_MAGIC):
+        raise UnreadableSourceError(
+            "encrypted, or an old binary Office file: save it without password as .docx, .xlsx or .pptx"
+        )
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > _MAX_UNPACKED:
+        raise UnreadableSourceError(
+            f"unpacks to {unpacked:,} bytes, more than the {_MAX_UNPACKED:,} allowed for an Office file"
+        )
+
+
+def gunzip(data: bytes, limit: int) -> bytes:
+    """Unpack a .gz file.
+
+    Raises:
+        UnreadableSourceError: it is damaged or unpacks to more than `limit` bytes.
+    """
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            unpacked = file.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableSourceError(f"damaged gzip file: {error}") from error
+    if len(unpacked) > limit:
+        raise UnreadableSourceError(
+            f"unpacks to more than max_bytes={limit:,} bytes: raise max_bytes to index it"
+        )
+    return unpacked

@@ -1,4 +1,4 @@
-"""Which reader reads a file: by its name, and by its first bytes where the name says nothing."""
+"""File formats and their readers, selected by file name, or by the first bytes where the name is unknown."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from pathlib import PurePath
 from typing import Final
 
 from langchain_agentrag.connector import NotIndexableError
-from langchain_agentrag.connectors.files import content, html, pdf, slides, structured, tables, word
+from langchain_agentrag.connectors.files import content, html, office, pdf, structured, tables
 from langchain_agentrag.connectors.files.content import Content, gunzip
 from langchain_agentrag.errors import AgentRagError, UnreadableSourceError
 
 Reader = Callable[[bytes], Content]
 
+_read_code = partial(content.read_plain, kind="code")
 _READERS: Final[dict[str, Reader]] = {
     "markdown": content.read_markdown,
     "text": content.read_plain,
-    "code": content.read_code,
-    "config": content.read_code,
-    "xml": content.read_code,
+    "code": _read_code,
+    "config": _read_code,
+    "xml": _read_code,
     "html": html.read_html,
     "pdf": pdf.read_pdf,
-    "docx": word.read_docx,
-    "pptx": slides.read_pptx,
+    "docx": office.read_docx,
+    "pptx": office.read_pptx,
     "xlsx": tables.read_xlsx,
     "csv": tables.read_csv,
     "tsv": partial(tables.read_csv, delimiter="\t"),
@@ -51,7 +52,7 @@ _SUFFIXES: Final = {
     "notebook": "ipynb",
 }
 _NAMES: Final = {"dockerfile": "code", "makefile": "code", "jenkinsfile": "code", "cmakelists.txt": "code"}
-_LEFT_OUT: Final = {
+_UNSUPPORTED: Final = {
     "image": "png jpg jpeg gif bmp webp tif tiff ico svg heic psd ai eps",
     "sound or video": "mp3 wav flac ogg m4a mp4 mkv avi mov webm wmv",
     "archive": "zip tar tgz bz2 xz 7z rar zst jar war whl egg iso dmg",
@@ -60,52 +61,53 @@ _LEFT_OUT: Final = {
     "font": "ttf otf woff woff2 eot",
     "format that is not supported": "doc xls ppt rtf odt ods odp epub mobi pages numbers key msg",
 }
-_FORMAT_OF: Final = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
-_REASON_OF: Final = {suffix: reason for reason, suffixes in _LEFT_OUT.items() for suffix in suffixes.split()}
+_FORMAT_BY_SUFFIX: Final = {
+    suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()
+}
+_UNSUPPORTED_BY_SUFFIX: Final = {
+    suffix: kind for kind, suffixes in _UNSUPPORTED.items() for suffix in suffixes.split()
+}
 _MAGIC: Final = ((b"%pdf-", "pdf"), (b"<!doctype html", "html"), (b"<html", "html"))
 
 
-def reason_to_leave_out(name: str) -> str | None:
-    """Why a file of this name is not even opened, or None."""
+def skip_reason(name: str) -> str | None:
+    """Return why a file of this name is skipped without opening it, or None."""
     suffixes = [suffix[1:].lower() for suffix in PurePath(name).suffixes[-2:]]
     if suffixes[-2:] == ["tar", "gz"]:
         return "archive (.tar.gz), not text"
-    reason = _REASON_OF.get(suffixes[-1]) if suffixes else None
-    return f"{reason} (.{suffixes[-1]}), not text" if reason else None
+    kind = _UNSUPPORTED_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
+    return f"{kind} (.{suffixes[-1]}), not text" if kind else None
 
 
 def format_of(name: str, head: bytes = b"") -> str:
-    """Name of a file's format: by its suffix, its full name, or its first bytes; "text" when all are unknown."""
+    """Return the format of a file by its suffix, its full name or its first bytes; "text" when all are unknown."""
     path = PurePath(name.lower())
     if path.suffix == ".gz":
         return format_of(path.stem)
-    known = _NAMES.get(path.name) or _FORMAT_OF.get(path.suffix[1:])
-    if known:
-        return known
+    if by_name := _NAMES.get(path.name) or _FORMAT_BY_SUFFIX.get(path.suffix[1:]):
+        return by_name
     start = head.lstrip()[:20].lower()
-    return next(
-        (name for magic, name in _MAGIC if start.startswith(magic)), "code" if head[:2] == b"#!" else "text"
-    )
+    default = "code" if head[:2] == b"#!" else "text"
+    return next((name for magic, name in _MAGIC if start.startswith(magic)), default)
 
 
 def read(name: str, data: bytes, max_bytes: int) -> tuple[str, Content]:
-    """Format and content of a file.
+    """Return format and content of a file.
 
     Raises:
-        UnreadableSourceError: it is damaged, encrypted, has no text layer, or an encoding nobody can tell.
-        NotIndexableError: it is no text.
+        UnreadableSourceError: it is damaged, encrypted, without a text layer, or in an unknown encoding.
+        NotIndexableError: it is not text.
         MissingExtraError: its format needs a library that is not installed.
     """
     if name.lower().endswith(".gz"):
         inner = name[: -len(".gz")]
-        if reason := reason_to_leave_out(inner):
+        if reason := skip_reason(inner):
             raise NotIndexableError(reason)
         return read(inner, gunzip(data, max_bytes), max_bytes)
-    found = format_of(name, data[:64])
+    file_format = format_of(name, data[:64])
     try:
-        return found, _READERS[found](data)
+        return file_format, _READERS[file_format](data)
     except AgentRagError:
         raise
-    except Exception as error:  # the libraries pass on whatever their parsers raise, some of it late
-        msg = f"damaged {found} file: {type(error).__name__}: {error}"
-        raise UnreadableSourceError(msg) from error
+    except Exception as error:  # parsers of damaged files raise errors of any class
+        raise UnreadableSourceError(f"damaged {file_format} file: {type(error).__name__}: {error}") from error

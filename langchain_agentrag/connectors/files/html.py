@@ -1,4 +1,4 @@
-"""HTML: the page's words as Markdown, without scripts, styles and navigation."""
+"""HTML pages as Markdown, without scripts, styles and navigation."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Final
 
 from langchain_agentrag.connectors.files.content import (
     Content,
+    clean_text,
     decoded_metadata,
     markdown_table,
     one_line,
-    storable,
 )
 from langchain_agentrag.connectors.files.encodings import decode
-from langchain_agentrag.errors import MissingExtraError, UnreadableSourceError
+from langchain_agentrag.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from bs4 import Tag
 
-_NEVER: Final = frozenset(
+_SKIPPED_TAGS: Final = frozenset(
     ("script", "style", "noscript", "template", "svg", "iframe", "object", "embed", "canvas", "head", "nav", "button",
      "select", "option", "datalist", "dialog")
 )  # fmt: skip
-_BLOCKS: Final = frozenset(
+_BLOCK_TAGS: Final = frozenset(
     ("address", "article", "aside", "blockquote", "body", "center", "dd", "details", "div", "dl", "dt", "fieldset",
      "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "html", "legend",
      "li", "main", "ol", "p", "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul")
@@ -32,59 +32,54 @@ _NAVIGATION = re.compile(
     r"(?:$|[-_])",
     re.IGNORECASE,
 )
-_PAGER = frozenset({"navheader", "navfooter"})
-"""Names DocBook gives to the lines with previous and next, which also repeat the title."""
-_LINKED = 0.6
-"""Share of a block's words inside links from which on a block named like navigation is navigation."""
-_MAIN_SHARE = 0.4
-"""Share of a page's words that its <main> or only <article> must hold to be taken for the page's content."""
+_DOCBOOK_PAGERS = frozenset({"navheader", "navfooter"})
+"""DocBook's classes of the lines with links to the previous and next page, which also repeat the title."""
+_MIN_LINKED_SHARE = 0.6
+"""Lowest share of text inside links at which a block with a navigation-like class or id is navigation."""
+_MIN_MAIN_SHARE = 0.4
+"""Lowest share of a page's text at which its <main> or only <article> is the page's content."""
 _XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 def read_html(data: bytes) -> Content:
-    """The words of an HTML page as Markdown, its title as metadata."""
+    """Read an HTML page as Markdown, with its title as metadata."""
     decoded = decode(data)
-    text, title = html_to_markdown(decoded.text)
-    return Content(text, "markdown", metadata=({"title": title} if title else {}) | decoded_metadata(decoded))
-
-
-def html_to_markdown(markup: str) -> tuple[str, str]:
-    """Markdown of a page or fragment, and its title."""
     try:
-        from bs4 import BeautifulSoup
+        from bs4 import BeautifulSoup, FeatureNotFound
     except ImportError as error:
         raise MissingExtraError("HTML files", "files") from error
     try:
-        soup = BeautifulSoup(_XML_DECLARATION.sub("", storable(markup), count=1), "lxml")
-    except Exception as error:  # bs4 raises its own class when lxml is missing, and lxml whatever it likes
-        if type(error).__name__ == "FeatureNotFound":
-            raise MissingExtraError("HTML files", "files") from error
-        raise UnreadableSourceError(f"damaged HTML: {type(error).__name__}: {error}") from error
+        soup = BeautifulSoup(_XML_DECLARATION.sub("", clean_text(decoded.text), count=1), "lxml")
+    except FeatureNotFound as error:  # lxml is not installed
+        raise MissingExtraError("HTML files", "files") from error
     title = one_line(soup.title.get_text()) if soup.title else ""
     root = _main_part(soup.body or soup)
     try:
-        text = _Writer().write(root)
-    except RecursionError:  # nested far deeper than any page written by a person
+        text = _MarkdownWriter().write(root)
+    except RecursionError:  # nested far deeper than a page written by a person
         text = root.get_text("\n", strip=True)
     if title and title not in text[: 2 * len(title) + 20]:
         text = f"# {title}\n\n{text}"
-    return text.strip(), title
+    metadata = ({"title": title} if title else {}) | decoded_metadata(decoded)
+    return Content(text.strip(), "markdown", metadata=metadata)
 
 
 def _main_part(body: Tag) -> Tag:
     candidates = body.find_all("main") or body.find_all(None, {"role": "main"}) or body.find_all("article")
-    if len(candidates) == 1 and len(candidates[0].get_text()) >= _MAIN_SHARE * len(_visible_text(body)):
+    if len(candidates) == 1 and len(candidates[0].get_text()) >= _MIN_MAIN_SHARE * len(_visible_text(body)):
         return candidates[0]
     return body
 
 
 def _visible_text(body: Tag) -> str:
-    return "".join(string for string in body.strings if not string.parent or string.parent.name not in _NEVER)
+    return "".join(
+        string for string in body.strings if not string.parent or string.parent.name not in _SKIPPED_TAGS
+    )
 
 
 def _is_boilerplate(tag: Tag) -> bool:
-    if tag.name in _NEVER or tag.has_attr("hidden") or tag.get("role") == "navigation":
+    if tag.name in _SKIPPED_TAGS or tag.has_attr("hidden") or tag.get("role") == "navigation":
         return True
     style = str(tag.get("style", "")).replace(" ", "").lower()
     if "display:none" in style or "visibility:hidden" in style:
@@ -92,13 +87,17 @@ def _is_boilerplate(tag: Tag) -> bool:
     names = [*(tag.get("class") or ()), tag.get("id") or ""]
     if not any(_NAVIGATION.search(str(name)) for name in names):
         return False
-    words = len("".join(tag.get_text().split()))
+    length = len("".join(tag.get_text().split()))
     linked = sum(len("".join(link.get_text().split())) for link in tag.find_all("a"))
-    return words == 0 or linked >= _LINKED * words or bool(_PAGER.intersection(map(str, names)))
+    return (
+        length == 0
+        or linked >= _MIN_LINKED_SHARE * length
+        or bool(_DOCBOOK_PAGERS.intersection(map(str, names)))
+    )
 
 
-class _Writer:
-    """Walks a page and writes Markdown blocks."""
+class _MarkdownWriter:
+    """Converts the elements of a page to Markdown blocks."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
@@ -134,7 +133,7 @@ class _Writer:
             self.inline.append("\x00")
         elif name == "img":
             self.inline.append(f" {tag.get('alt') or ''} ")
-        elif name not in _BLOCKS:
+        elif name not in _BLOCK_TAGS:
             self._children(tag)
         else:
             self._block(tag, name)
@@ -164,5 +163,5 @@ class _Writer:
 
 
 def _is_layout(table: Tag) -> bool:
-    """Whether a table arranges a page rather than showing data."""
+    """Return whether a table is for layout rather than data."""
     return table.find(["table", "h1", "h2", "h3", "ul", "ol", "pre"]) is not None

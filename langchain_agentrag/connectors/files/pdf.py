@@ -1,22 +1,21 @@
-"""PDF: the text layer of each page."""
+"""PDF files: the text layer of each page, with wrapped lines joined."""
 
 from __future__ import annotations
 
 import io
 import re
 
-from langchain_agentrag.connectors.files.content import Content, Foreign, TextBuilder
+from langchain_agentrag.connectors.files.content import Content, TextBuilder, Untyped
 from langchain_agentrag.errors import MissingExtraError, UnreadableSourceError
 
-_WIDE = "\u2e80"
-_FULL_LINE = 0.8
-"""Share of the longest lines' width from which on a line counts as wrapped rather than ended."""
-_ENDS = "。！？；：…”』」）.!?:;"
+_FIRST_WIDE = "\u2e80"
+_MIN_WRAPPED_WIDTH = 0.8  # lowest share of the longest lines' width at which a line counts as wrapped
+_SENTENCE_ENDS = "。！？；：…”』」）.!?:;"
 _HYPHENATED = re.compile(r"[^\W\d_]{2,}-$")
 
 
 def read_pdf(data: bytes) -> Content:
-    """Pages of a PDF file as sections, wrapped Chinese lines joined again."""
+    """Read a PDF file with its pages as sections."""
     try:
         import pypdf
         from pypdf.errors import DependencyError
@@ -25,30 +24,27 @@ def read_pdf(data: bytes) -> Content:
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableSourceError("encrypted PDF: it needs a password. Save it without one.")  # noqa: TRY301
+            raise UnreadableSourceError("encrypted PDF: it needs a password. Save it without one.")
         pages, failed = _page_texts(reader)
-    except UnreadableSourceError:
-        raise
     except DependencyError as error:
         raise UnreadableSourceError(f"encrypted PDF: {error}") from error
-    except Exception as error:  # a parser may raise anything on broken input
-        raise UnreadableSourceError(f"damaged PDF: {type(error).__name__}: {error}") from error
     builder = TextBuilder()
     for number, text in enumerate(pages, 1):
-        builder.add(unwrapped(text), {"page": number})
-    content = builder.content(metadata=_document_info(reader) | {"pages": len(pages)})
+        builder.add(join_wrapped_lines(text), {"page": number})
+    blank = [number for number, text in enumerate(pages, 1) if not text.strip()]
+    extra = {"pages": len(pages)} | ({"pages_without_text": blank} if blank else {})
+    content = builder.content(metadata=_document_info(reader) | extra)
     if not content.text and failed:
         raise UnreadableSourceError(f"damaged PDF: none of its {len(pages)} page(s) can be read: {failed[0]}")
     if not content.text:
-        msg = f"no text layer: its {len(pages)} page(s) are images only, as in a scan. Run OCR on it first."
-        raise UnreadableSourceError(msg)
-    blank = [number for number, text in enumerate(pages, 1) if not text.strip()]
-    extra = {"pages_without_text": blank} if blank else {}
-    return Content(content.text, "plain", content.sections, {**content.metadata, **extra})
+        raise UnreadableSourceError(
+            f"no text layer: its {len(pages)} page(s) are images only, as in a scan. Run OCR on it first."
+        )
+    return content
 
 
-def _page_texts(reader: Foreign) -> tuple[list[str], list[str]]:
-    """Text of each page; one that cannot be read is empty and its reason is returned."""
+def _page_texts(reader: Untyped) -> tuple[list[str], list[str]]:
+    """Return the text of each page, "" for an unreadable one, and the reasons of those."""
     texts, failed = [], []
     for number, page in enumerate(reader.pages, 1):
         try:
@@ -59,24 +55,24 @@ def _page_texts(reader: Foreign) -> tuple[list[str], list[str]]:
     return texts, failed
 
 
-def _document_info(reader: Foreign) -> dict[str, str]:
+def _document_info(reader: Untyped) -> dict[str, str]:
     try:
         info = reader.metadata or {}
-        found = {"title": info.get("/Title"), "author": info.get("/Author")}
-    except Exception:  # noqa: BLE001  decoration only
+        entries = {"title": info.get("/Title"), "author": info.get("/Author")}
+    except Exception:  # noqa: BLE001  title and author are optional
         return {}
-    return {key: str(value).strip() for key, value in found.items() if value and str(value).strip()}
+    return {key: str(value).strip() for key, value in entries.items() if value and str(value).strip()}
 
 
-def unwrapped(text: str) -> str:
-    """The text with those line breaks removed that fall inside a Chinese sentence or a hyphenated word."""
+def join_wrapped_lines(text: str) -> str:
+    """Remove the line breaks inside Chinese sentences and hyphenated words."""
     lines = [line.strip() for line in text.splitlines()]
     widths = sorted((_width(line) for line in lines if line), reverse=True)
-    full = _FULL_LINE * widths[min(2, len(widths) - 1)] if widths else 0
+    wrapped_width = _MIN_WRAPPED_WIDTH * widths[min(2, len(widths) - 1)] if widths else 0
     joined: list[str] = []
     above = ""
     for line in lines:
-        if above and line and _continues(above, line, full):
+        if above and line and _continues(above, line, wrapped_width):
             joined[-1] = joined[-1].removesuffix("-") + line if above.endswith("-") else joined[-1] + line
         else:
             joined.append(line)
@@ -85,12 +81,12 @@ def unwrapped(text: str) -> str:
 
 
 def _width(line: str) -> int:
-    return sum(2 if char >= _WIDE else 1 for char in line)
+    return sum(2 if char >= _FIRST_WIDE else 1 for char in line)
 
 
-def _continues(above: str, line: str, full: float) -> bool:
-    if above[-1] >= _WIDE and line[0] >= _WIDE:
-        return above[-1] not in _ENDS and _width(above) >= full
+def _continues(above: str, line: str, wrapped_width: float) -> bool:
+    if above[-1] >= _FIRST_WIDE and line[0] >= _FIRST_WIDE:
+        return above[-1] not in _SENTENCE_ENDS and _width(above) >= wrapped_width
     return (
         line[0].islower() and bool(_HYPHENATED.search(above)) and "-" not in above.rsplit(maxsplit=1)[-1][:-1]
     )

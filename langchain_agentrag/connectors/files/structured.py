@@ -1,4 +1,4 @@
-"""JSON, JSON Lines and notebooks as readable text in their own script, with the path to each part."""
+"""JSON, JSON Lines and notebooks as readable text, with the path of each part."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_agentrag.connectors.files.content import (
     Content,
-    Foreign,
     TextBuilder,
+    Untyped,
+    clean_text,
     decoded_metadata,
-    storable,
 )
 from langchain_agentrag.connectors.files.encodings import decode
-from langchain_agentrag.errors import UnreadableSourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PART = 600
-"""Largest JSON value, in characters of its text, that is shown as one part; larger ones are opened."""
-_MAX_DEPTH = 60
-"""Deeper values are shown as JSON on one line."""
-_INDENT_LIMIT = 20
-_OUTPUT = 1000
-"""Characters of a notebook output that are kept; the rest is rarely prose."""
+_MAX_PART = 600
+"""Largest JSON value, in characters of its text, that is one part; larger ones are split into their members."""
+_MAX_DEPTH = 60  # values nested deeper are not split
+_MAX_INDENT = 20  # values nested deeper are formatted as JSON on one line
+_MAX_OUTPUT = 1000  # characters of a notebook output that are indexed; the rest is rarely prose
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 def read_json(data: bytes) -> Content:
-    """A JSON document, or JSON Lines under that name; broken JSON is kept as text."""
+    """Read a JSON document, or JSON Lines with the suffix .json; invalid JSON is read as text."""
     decoded = decode(data)
     metadata = decoded_metadata(decoded)
     try:
@@ -39,79 +36,78 @@ def read_json(data: bytes) -> Content:
         lines = _json_lines(decoded.text)
         if lines is None:
             text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), decoded.text)
-            return Content(storable(text), "plain", metadata={**metadata, "invalid_json": True})
+            return Content(clean_text(text), "plain", metadata={**metadata, "invalid_json": True})
         return _records(lines, metadata)
     builder = TextBuilder()
     if isinstance(value, list) and len(value) > 1 and all(isinstance(item, dict) for item in value):
         return _records(enumerate(value), metadata, "item")
     for path, part in _parts(value, ()):
         label = " > ".join(path)
-        builder.add(
-            f"{label}\n{part}" if label else part, {"path": ".".join(path)} if path else {}, context=label
-        )
+        locator = {"path": ".".join(path)} if path else {}
+        builder.add(f"{label}\n{part}" if label else part, locator, context=label)
     return builder.content(metadata=metadata)
 
 
 def read_jsonl(data: bytes) -> Content:
-    """JSON Lines: each line is a passage of its own."""
+    """Read JSON Lines, with each line as a section."""
     decoded = decode(data)
     lines = _json_lines(decoded.text)
     return read_json(data) if lines is None else _records(lines, decoded_metadata(decoded))
 
 
 def _json_lines(text: str) -> list[tuple[int, Any]] | None:
-    """Numbered values of JSON Lines, or None when most lines are something else."""
+    """Return the numbered values of JSON Lines, or None when too many lines are invalid."""
     values: list[tuple[int, Any]] = []
-    broken = 0
+    invalid = 0
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             values.append((number, json.loads(line)))
         except (ValueError, RecursionError):
-            broken += 1
+            invalid += 1
             values.append((number, line.strip()))
-        if broken * 10 > number + 10:
+        if invalid * 10 > number + 10:
             return None
-    return values if len(values) > 1 and broken * 10 <= len(values) else None
+    return values if len(values) > 1 and invalid * 10 <= len(values) else None
 
 
-def _records(records: Foreign, metadata: dict[str, Any], place: str = "line") -> Content:
+def _records(records: Untyped, metadata: dict[str, Any], unit: str = "line") -> Content:
     builder = TextBuilder()
     for number, value in records:
-        builder.add(render(value), {place: number}, joinable=False)
+        builder.add(_render(value), {unit: number}, joinable=False)
     return builder.content(metadata=metadata)
 
 
-def _parts(value: Foreign, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """A value as one text if it is small, else its members' texts, small neighbours together."""
-    text = render(value)
-    if len(text) <= _PART or not isinstance(value, dict | list) or len(path) > _MAX_DEPTH:
+def _parts(value: Untyped, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield path and text of a value, or of its members when it is large, with small neighbours joined."""
+    text = _render(value)
+    if len(text) <= _MAX_PART or not isinstance(value, dict | list) or len(path) > _MAX_DEPTH:
         yield path, text
         return
-    members = (
-        value.items()
-        if isinstance(value, dict)
-        else ((f"[{number}]", item) for number, item in enumerate(value))
-    )
+    members: list[tuple[str, Untyped, Untyped]]
+    if isinstance(value, dict):
+        members = [(str(key), member, {key: member}) for key, member in value.items()]
+    else:
+        members = [(f"[{number}]", member, [member]) for number, member in enumerate(value)]
     small: list[str] = []
-    for key, member in members:
-        shown = render({key: member}) if isinstance(value, dict) else render([member])
-        if small and len(shown) + sum(map(len, small)) > _PART:
+    for name, member, wrapped in members:
+        member_text = _render(wrapped)
+        if small and len(member_text) + sum(map(len, small)) > _MAX_PART:
             yield path, "\n".join(small)
             small = []
-        if len(shown) > _PART:
-            yield from _parts(_opened(member), (*path, str(key)))
+        if len(member_text) > _MAX_PART:
+            yield from _parts(_parse_nested(member), (*path, name))
         else:
-            small.append(shown)
+            small.append(member_text)
     if small:
         yield path, "\n".join(small)
 
 
-def render(value: Foreign, indent: str = "", depth: int = 0) -> str:
-    """A JSON value as `key: value` lines; JSON inside strings is opened, too."""
-    value = _opened(value)
-    if depth > _INDENT_LIMIT:
+def _render(value: Untyped, indent: str = "", depth: int = 0) -> str:
+    """Format a JSON value as `key: value` lines, including JSON inside strings."""
+    value = _parse_nested(value)
+    if depth > _MAX_INDENT:
         return indent + (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     if isinstance(value, dict) and value:
         return "\n".join(_entry(f"{indent}{key}:", member, indent, depth) for key, member in value.items())
@@ -120,26 +116,26 @@ def render(value: Foreign, indent: str = "", depth: int = 0) -> str:
     return indent + _scalar(value)
 
 
-def _entry(label: str, member: Foreign, indent: str, depth: int) -> str:
-    member = _opened(member)
+def _entry(label: str, member: Untyped, indent: str, depth: int) -> str:
+    member = _parse_nested(member)
     if isinstance(member, dict | list) and member:
-        return f"{label}\n{render(member, indent + '  ', depth + 1)}"
+        return f"{label}\n{_render(member, indent + '  ', depth + 1)}"
     return f"{label} {_scalar(member)}".rstrip()
 
 
-def _item(member: Foreign, indent: str, depth: int) -> str:
-    """A list's member behind a dash, its first line on the same line."""
-    return f"{indent}- {render(member, indent + '  ', depth + 1).lstrip()}".rstrip()
+def _item(member: Untyped, indent: str, depth: int) -> str:
+    """Format a list's member behind a dash, with its first line on the same line."""
+    return f"{indent}- {_render(member, indent + '  ', depth + 1).lstrip()}".rstrip()
 
 
-def _scalar(value: Foreign) -> str:
+def _scalar(value: Untyped) -> str:
     if isinstance(value, str):
         return value
     return "" if value in ({}, []) else json.dumps(value, ensure_ascii=False)
 
 
-def _opened(value: Foreign) -> Foreign:
-    """The value inside a string that holds a JSON object or list."""
+def _parse_nested(value: Untyped) -> Untyped:
+    """Parse a string that contains a JSON object or list; return other values unchanged."""
     if isinstance(value, str) and value[:1] in ("{", "[") and value[-1:] in ("}", "]"):
         try:
             return json.loads(value)
@@ -149,13 +145,10 @@ def _opened(value: Foreign) -> Foreign:
 
 
 def read_notebook(data: bytes) -> Content:
-    """A Jupyter notebook: text and code cells with the beginning of their outputs, as Markdown."""
+    """Read a Jupyter notebook as Markdown: text cells, code cells and the beginning of their outputs."""
     decoded = decode(data)
-    try:
-        notebook = json.loads(decoded.text)
-        cells = notebook.get("cells") or [cell for sheet in notebook["worksheets"] for cell in sheet["cells"]]
-    except (ValueError, RecursionError, KeyError, AttributeError, TypeError) as error:
-        raise UnreadableSourceError(f"damaged notebook: {type(error).__name__}: {error}") from error
+    notebook = json.loads(decoded.text)
+    cells = notebook.get("cells") or [cell for sheet in notebook["worksheets"] for cell in sheet["cells"]]
     language = str(notebook.get("metadata", {}).get("kernelspec", {}).get("language", ""))
     builder = TextBuilder()
     for number, cell in enumerate(cells, 1):
@@ -163,12 +156,11 @@ def read_notebook(data: bytes) -> Content:
         if cell.get("cell_type") == "code":
             outputs = "\n".join(filter(None, map(_output, cell.get("outputs", ()))))
             blocks = [f"```{language}\n{source}\n```"] if source.strip() else []
-            blocks += [f"```\n{outputs[:_OUTPUT].rstrip()}\n```"] if outputs.strip() else []
+            blocks += [f"```\n{outputs[:_MAX_OUTPUT].rstrip()}\n```"] if outputs.strip() else []
             source = "\n\n".join(blocks)
         builder.add(source, {"cell": number})
-    return builder.content(
-        "markdown", decoded_metadata(decoded) | ({"language": language} if language else {})
-    )
+    metadata = {"language": language} if language else {}
+    return builder.content("markdown", decoded_metadata(decoded) | metadata)
 
 
 def _output(output: dict[str, Any]) -> str:
@@ -178,5 +170,5 @@ def _output(output: dict[str, Any]) -> str:
     return _joined(output.get("text") or data.get("text/plain") or data.get("text/markdown") or "")
 
 
-def _joined(source: Foreign) -> str:
+def _joined(source: Untyped) -> str:
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")

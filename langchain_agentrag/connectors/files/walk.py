@@ -1,30 +1,29 @@
-"""Walking a folder: every regular file once, ignore files respected, links and special files reported."""
+"""Listing of the files below a folder, with globs, ignore files and symbolic links."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from langchain_agentrag.connector import Gap
-from langchain_agentrag.errors import MissingExtraError
+from langchain_agentrag.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pathspec import GitIgnoreSpec
 
 IGNORE_FILES: Final = (".gitignore", ".ignore", ".agentragignore")
-"""Files with patterns of what to leave out, the last one with the last word."""
+"""Files with patterns to skip; the last one takes precedence."""
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A regular file: its path relative to the root, with "/", and what the system says of it."""
+class ListedFile:
+    """A regular file: its path relative to the root, with "/", its path and its stat result."""
 
     key: str
     path: Path
@@ -32,15 +31,15 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What to take and what to leave out.
+class WalkOptions:
+    """Which files to list.
 
     Attributes:
         globs: A file must match one of them.
-        exclude: A file or folder that matches one of them is left out.
-        hidden: Take names that begin with a dot.
+        exclude: A file or folder that matches one of them is skipped.
+        hidden: Include names that begin with a dot.
         ignore_files: Respect `IGNORE_FILES`.
-        follow_links: Go through links, each folder at most once.
+        follow_links: Follow links, each folder at most once.
     """
 
     globs: tuple[str, ...]
@@ -50,43 +49,30 @@ class Rules:
     follow_links: bool
 
 
-def walk(root: Path, rules: Rules) -> Iterator[FoundFile | Gap]:
-    """All files below a folder, in order of their names; what is left out or unreadable as gaps.
+def walk(root: Path, options: WalkOptions) -> Iterator[ListedFile | Gap]:
+    """List all files below a folder, in order of their names; skipped and unreadable ones are gaps.
 
     Raises:
         OSError: the root itself cannot be listed.
     """
-    return _Walker(root, rules).run()
+    return _Walker(root, options).run()
 
 
-_Seen = FoundFile | Gap | Literal["folder"] | None
-"""A file, a gap, a folder to go into, or nothing that was asked for."""
+_Entry = ListedFile | Gap | Literal["folder"] | None
+"""A file, a gap, a folder to enter, or None for a name that matches no glob."""
 
 
 class _Walker:
-    def __init__(self, root: Path, rules: Rules) -> None:
-        self.root, self.rules = root, rules
-        self.inside = root.resolve()
+    def __init__(self, root: Path, options: WalkOptions) -> None:
+        self.root, self.options = root, options
+        self.resolved_root = root.resolve()
         self.visited: set[tuple[int, int]] = set()
 
-    def run(self) -> Iterator[FoundFile | Gap]:
-        entries = _sorted_entries(self.root)  # raised here, an unlistable root ends the whole run
-        specs = _specs_above(self.inside) if self.rules.ignore_files else ()
+    def run(self) -> Iterator[ListedFile | Gap]:
+        entries = _sorted_entries(self.root)  # raises if the root cannot be listed
+        specs = _parent_specs(self.resolved_root) if self.options.ignore_files else ()
         self._first_visit(self.root.stat())
-        yield from self._folder("", entries, specs)
-
-    def _first_visit(self, status: os.stat_result) -> bool:
-        identity = (status.st_dev, status.st_ino)
-        seen = identity in self.visited
-        self.visited.add(identity)
-        return not seen
-
-    def _folder(
-        self, prefix: str, entries: list[os.DirEntry[str]], specs: tuple[_Spec, ...]
-    ) -> Iterator[FoundFile | Gap]:
-        """The entries of one folder; folders below are walked with a stack, however deep they lie."""
-        stack: list[tuple[Iterator[os.DirEntry[str]], str, tuple[_Spec, ...]]] = []
-        self._push(stack, prefix, entries, specs)
+        stack = [self._frame("", entries, specs)]  # instead of recursion, to allow any depth
         while stack:
             pending, prefix, specs = stack[-1]
             entry = next(pending, None)
@@ -94,82 +80,83 @@ class _Walker:
                 stack.pop()
                 continue
             key = prefix + entry.name
-            found = self._look(entry, key, specs)
-            if isinstance(found, FoundFile | Gap):
-                yield found
-            elif found == "folder":
+            classified = self._classify(entry, key, specs)
+            if isinstance(classified, ListedFile | Gap):
+                yield classified
+            elif classified == "folder":
                 try:
-                    self._push(stack, f"{key}/", _sorted_entries(Path(entry.path)), specs)
+                    stack.append(self._frame(f"{key}/", _sorted_entries(Path(entry.path)), specs))
                 except (OSError, ValueError) as error:
                     yield Gap(f"{key}/", f"folder cannot be listed: {_reason(error)}", skipped=False)
 
-    def _push(
-        self,
-        stack: list[tuple[Iterator[os.DirEntry[str]], str, tuple[_Spec, ...]]],
-        prefix: str,
-        entries: list[os.DirEntry[str]],
-        specs: tuple[_Spec, ...],
-    ) -> None:
-        own = _read_spec(entries) if self.rules.ignore_files else None
-        stack.append((iter(entries), prefix, specs if own is None else (_Spec(prefix, own), *specs)))
+    def _frame(self, prefix: str, entries: list[os.DirEntry[str]], specs: tuple[_Spec, ...]) -> _Frame:
+        own = _read_spec(entries) if self.options.ignore_files else None
+        return iter(entries), prefix, specs if own is None else (_Spec(prefix, own), *specs)
 
-    def _look(self, entry: os.DirEntry[str], key: str, specs: tuple[_Spec, ...]) -> _Seen:
-        """What a name stands for."""
-        if not self.rules.hidden and entry.name.startswith("."):
-            return Gap(key, "hidden (hidden=True takes it)", skipped=True)
+    def _first_visit(self, status: os.stat_result) -> bool:
+        identity = (status.st_dev, status.st_ino)
+        is_first = identity not in self.visited
+        self.visited.add(identity)
+        return is_first
+
+    def _classify(self, entry: os.DirEntry[str], key: str, specs: tuple[_Spec, ...]) -> _Entry:
+        if not self.options.hidden and entry.name.startswith("."):
+            return Gap(key, "hidden (hidden=True includes it)", skipped=True)
         try:
-            status, link = entry.stat(follow_symlinks=self.rules.follow_links), entry.is_symlink()
-        except FileNotFoundError:
-            return Gap(key, "broken link, or deleted meanwhile", skipped=True)
+            status, link = entry.stat(follow_symlinks=self.options.follow_links), entry.is_symlink()
         except OSError as error:
-            return Gap(key, f"cannot be looked at: {_reason(error)}", skipped=False)
-        folder = stat.S_ISDIR(status.st_mode)
-        if self._left_out(key, specs, folder=folder):
-            return Gap(key, "left out by exclude or an ignore file", skipped=True)
-        if link and not self.rules.follow_links:
+            missing = isinstance(error, FileNotFoundError)
+            reason = "broken link, or deleted meanwhile" if missing else f"stat failed: {_reason(error)}"
+            return Gap(key, reason, skipped=missing)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if self._is_excluded(key, specs, is_folder=is_folder):
+            return Gap(key, "excluded by a glob or an ignore file", skipped=True)
+        if link and not self.options.follow_links:
             broken = "" if Path(entry.path).exists() else "broken "
             return Gap(key, f"{broken}link, not followed (follow_links=True follows it)", skipped=True)
-        return (
-            self._look_into(key, status)
-            if folder
-            else self._look_at(Path(entry.path), key, status, link=link)
-        )
+        if not is_folder:
+            return self._classify_file(Path(entry.path), key, status, link=link)
+        first_visit = self._first_visit(status)
+        return "folder" if first_visit else Gap(key, "folder already listed by another path", skipped=True)
 
-    def _look_into(self, key: str, status: os.stat_result) -> _Seen:
-        if self._first_visit(status):
-            return "folder"
-        return Gap(key, "folder that was visited already by another path", skipped=True)
-
-    def _look_at(self, path: Path, key: str, status: os.stat_result, *, link: bool) -> _Seen:
-        if not any(_glob(pattern).fullmatch(key) for pattern in self.rules.globs):
+    def _classify_file(self, path: Path, key: str, status: os.stat_result, *, link: bool) -> _Entry:
+        if not any(_glob(pattern).fullmatch(key) for pattern in self.options.globs):
             return None
         if not stat.S_ISREG(status.st_mode):
             return Gap(key, "not a regular file", skipped=True)
-        if link and path.resolve().is_relative_to(self.inside):
+        if link and path.resolve().is_relative_to(self.resolved_root):
             return Gap(key, "link to a file of the same folder", skipped=True)
-        return FoundFile(key, path, status)
+        return ListedFile(key, path, status)
 
-    def _left_out(self, key: str, specs: tuple[_Spec, ...], *, folder: bool) -> bool:
-        names = (key, f"{key}/") if folder else (key,)
-        if any(_glob(pattern).fullmatch(name) for pattern in self.rules.exclude for name in names):
+    def _is_excluded(self, key: str, specs: tuple[_Spec, ...], *, is_folder: bool) -> bool:
+        names = (key, f"{key}/") if is_folder else (key,)
+        if any(_glob(pattern).fullmatch(name) for pattern in self.options.exclude for name in names):
             return True
-        for spec in specs:  # the nearest ignore file that says something decides
-            verdict = spec.verdict(names[-1])
-            if verdict is not None:
-                return verdict
-        return False
+        # the nearest ignore file with a match decides
+        decisions = (spec.excludes(names[-1]) for spec in specs)
+        return next((decision for decision in decisions if decision is not None), False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """An ignore file and the folder it stands in, as the beginning of a key; above the root, what to put before."""
+    """Patterns of a folder's ignore files.
+
+    Attributes:
+        prefix: Key prefix of the folder.
+        patterns: The patterns.
+        above: Path from the folder to the root, for a folder above the root.
+    """
 
     prefix: str
     patterns: GitIgnoreSpec
     above: str = ""
 
-    def verdict(self, key: str) -> bool | None:
+    def excludes(self, key: str) -> bool | None:
         return self.patterns.check_file(self.above + key.removeprefix(self.prefix)).include
+
+
+_Frame = tuple[Iterator[os.DirEntry[str]], str, tuple[_Spec, ...]]
+"""A folder being listed: its remaining entries, its key prefix, and the ignore files that apply."""
 
 
 def _sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -178,13 +165,13 @@ def _sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _read_spec(entries: list[os.DirEntry[str]]) -> GitIgnoreSpec | None:
-    """The patterns of a folder's ignore files.
+    """Return the patterns of a folder's ignore files.
 
     Raises:
-        OSError: one of them cannot be read; the folder must not be indexed as if it ignored nothing.
+        OSError: one of them cannot be read; the folder must not be indexed as if nothing were ignored.
     """
-    found = {entry.name: entry.path for entry in entries if entry.name in IGNORE_FILES}
-    return _compile([Path(found[name]) for name in IGNORE_FILES if name in found])
+    paths = {entry.name: entry.path for entry in entries if entry.name in IGNORE_FILES}
+    return _compile([Path(paths[name]) for name in IGNORE_FILES if name in paths])
 
 
 def _compile(files: list[Path]) -> GitIgnoreSpec | None:
@@ -199,17 +186,17 @@ def _compile(files: list[Path]) -> GitIgnoreSpec | None:
     return GitIgnoreSpec.from_lines(lines)
 
 
-def _specs_above(root: Path) -> tuple[_Spec, ...]:
-    """The .gitignore files above a root that lies inside a Git repository, the nearest first."""
-    found: list[_Spec] = []
+def _parent_specs(root: Path) -> tuple[_Spec, ...]:
+    """Return the .gitignore files above a root inside a Git repository, the nearest first."""
+    specs: list[_Spec] = []
     if (root / ".git").exists():
         return ()
     for folder in root.parents:
         patterns = _compile([folder / ".gitignore"])
         if patterns is not None:
-            found.append(_Spec("", patterns, root.relative_to(folder).as_posix() + "/"))
+            specs.append(_Spec("", patterns, root.relative_to(folder).as_posix() + "/"))
         if (folder / ".git").exists():
-            return tuple(found)
+            return tuple(specs)
     return ()
 
 
@@ -219,7 +206,7 @@ def _reason(error: Exception) -> str:
 
 @cache
 def _glob(pattern: str) -> re.Pattern[str]:
-    """A glob as a regular expression: `**` crosses folders, `*` and `?` do not, `{a,b}` gives a choice."""
+    """Compile a glob: `**` crosses folders, `*` and `?` do not, `{a,b}` are alternatives."""
     out, i = "", 0
     while i < len(pattern):
         if pattern.startswith("**/", i):
@@ -230,34 +217,34 @@ def _glob(pattern: str) -> re.Pattern[str]:
             body = pattern[i + 1 : end].replace("\\", "\\\\")
             out, i = out + f"[{'^' + body[1:] if body[0] in '!^' else body}]", end + 1
         else:
-            simple = {
-                "*": "[^/]*",
-                "?": "[^/]",
-                "{": "(?:",
-                "}": ")",
-                ",": "|" if "{" in pattern[:i] else ",",
-            }
+            comma = "|" if "{" in pattern[:i] else ","
+            simple = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": comma}
             out, i = out + simple.get(pattern[i], re.escape(pattern[i])), i + 1
     return re.compile(out, re.DOTALL)
 
 
-def check_globs(patterns: str | Sequence[str]) -> tuple[str, ...]:
-    """The patterns as a tuple.
+def check_globs(setting: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
+    """Return valid patterns as a tuple.
 
     Raises:
-        ValueError: one is empty, absolute, climbs out of the folder, or has unbalanced brackets.
+        UsageError: one is empty, absolute, leaves the folder, or has unbalanced brackets.
     """
-    found = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-    for pattern in found:
-        if (
-            not isinstance(pattern, str)
-            or not pattern
-            or pattern.startswith("/")
-            or ".." in pattern.split("/")
-        ):
-            raise ValueError(repr(pattern))
-        try:
-            _glob(pattern)
-        except re.error as error:
-            raise ValueError(repr(pattern)) from error
-    return found
+    globs = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+    for pattern in globs:
+        if not _is_valid_glob(pattern):
+            raise UsageError(
+                f"FileSystemConnector({setting}={pattern!r}): a pattern is relative to the folder, with '/' between "
+                "names, like 'docs/*.md' or '**/*.{md,txt}'; it has no leading '/', no '..', and its brackets are "
+                "balanced."
+            )
+    return globs
+
+
+def _is_valid_glob(pattern: object) -> bool:
+    if not isinstance(pattern, str) or not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
+        return False
+    try:
+        _glob(pattern)
+    except re.error:
+        return False
+    return True

@@ -1,6 +1,6 @@
-"""Agent memory as a source: turns and tool calls from where frameworks keep them, one module per backend.
+"""Agent memory as a source: one module per backend of the agent frameworks, and the package's own memory table.
 
-`turns.py` holds the two records and how they read as documents, `table.py` the package's own table of them.
+`turns.py` defines the records and their documents, `detect.py` selects the backend of a source.
 """
 
 from langchain_agentrag.connectors.memory.backend import MemorySession

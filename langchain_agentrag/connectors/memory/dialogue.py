@@ -1,154 +1,191 @@
-"""Messages of a session to its turns and tool calls: each call joined with its result, order as stored. Pure."""
+"""Conversion of a session's stored messages to turns and tool calls, each call joined with its result; no I/O."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from langchain_agentrag.connectors.memory.messages import Message, Result
+from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, ToolResult, read_message
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
 from langchain_agentrag.times import parse_time
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A message as it is stored.
+class StoredMessage:
+    """A message with what its storage adds to it.
 
     Attributes:
-        message: What was said.
+        message: The message.
         entry_id: Its name within the session.
-        stamp: When it was stored, for a message that does not say when it was said.
-        extra: More metadata of its entries.
+        timestamp: When it was stored, for a message without a time of its own.
+        extra: Further metadata of its entries.
     """
 
     message: Message
     entry_id: str
-    stamp: object = None
+    timestamp: object = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How messages are read.
+class ReadOptions:
+    """Options for reading messages.
 
     Attributes:
         zone: Zone of times without one.
-        system: Whether system messages are memories too.
+        system: Whether system messages are included.
     """
 
     zone: tzinfo = UTC
     system: bool = False
 
 
-def entries_of(
-    session: str, messages: Iterable[Recorded], reading: Reading, problems: list[str] | None = None
-) -> list[Entry]:
-    """Turns and tool calls in stored order, numbered from 0.
+def stored_message(
+    raw: object,
+    entry_id: str,
+    problems: list[str],
+    *,
+    encoded: bool = False,
+    timestamp: object = None,
+    extra: Mapping[str, Any] | None = None,
+) -> list[StoredMessage]:
+    """Read one stored message.
 
-    A message that speaks and calls tools is a turn and one tool call each; one that says nothing gives no turn. A
-    result belongs to the last message with an open call of its id, one without an id with an open call of its tool,
-    and of several such calls in it to the first; a result whose call is lost stands for itself.
+    Args:
+        raw: The message.
+        entry_id: Its name within the session.
+        problems: Receives a sentence when it cannot be read.
+        encoded: Whether it is JSON text, unless the driver has decoded it already.
+        timestamp: When it was stored.
+        extra: Further metadata.
+
+    Returns:
+        A list of one; empty for an unreadable message and for an instruction to remove one.
+    """
+    try:
+        message = read_message(_decode(raw) if encoded else raw)
+    except NotAMessageError as error:
+        problems.append(f"entry {entry_id}: {error}")
+        return []
+    return [] if message is None else [StoredMessage(message, entry_id, timestamp, extra or {})]
+
+
+def _decode(stored: Any) -> object:  # noqa: ANN401  (text, bytes, or decoded by the driver)
+    if isinstance(stored, Mapping):
+        return stored
+    try:
+        raw = json.loads(stored)
+        return json.loads(raw) if isinstance(raw, str) else raw  # some are encoded twice
+    except (ValueError, TypeError, RecursionError) as error:
+        raise NotAMessageError(f"it is not JSON: {error}") from error
+
+
+def entries_from_messages(
+    session: str, messages: Iterable[StoredMessage], options: ReadOptions, problems: list[str] | None = None
+) -> list[Entry]:
+    """Convert messages to turns and tool calls in stored order, numbered from 0.
+
+    A message with text and tool calls gives a turn and one tool call each; one without text or parts gives no turn. A
+    result belongs to the last message with an open call of its id, one without an id to the last with an open call of
+    its tool, and of several such calls in it to the first. A result whose call is lost is an entry of its own.
 
     Args:
         session: Name of the session.
         messages: Its messages, oldest first.
-        reading: How to read them.
-        problems: Takes a sentence for each time that cannot be read.
+        options: How to read them.
+        problems: Receives a sentence for each time that cannot be read.
     """
-    joined = _Joined(session, reading, [] if problems is None else problems)
-    for recorded in messages:
-        joined.take(recorded)
-    return [replace(entry, position=place) for place, entry in enumerate(joined.entries)]
+    builder = _EntryBuilder(session, options, [] if problems is None else problems)
+    for message in messages:
+        builder.add(message)
+    return [replace(entry, position=position) for position, entry in enumerate(builder.entries)]
 
 
-def when(stamp: object, zone: tzinfo = UTC) -> datetime | None:
-    """A time stamp of any make as a moment in UTC, None when there is none.
-
-    Args:
-        stamp: See `moments.moment`.
-        zone: Zone of a stamp that does not say its own.
+def parse_timestamp(timestamp: object, zone: tzinfo = UTC) -> datetime | None:
+    """Parse a timestamp of any format of `times.parse_time`, in UTC; None or "" gives None.
 
     Raises:
-        ValueError: it is something, but no time.
+        ValueError: it is not a time.
     """
-    if stamp is None or stamp == "":
+    if timestamp is None or timestamp == "":
         return None
-    found = parse_time(stamp, zone)
-    if found is None:
-        raise ValueError(f"{str(stamp)[:60]!r} is no time")
-    return found
+    time = parse_time(timestamp, zone)
+    if time is None:
+        raise ValueError(f"{str(timestamp)[:60]!r} is not a time")
+    return time
 
 
-class _Joined:
-    """Entries so far, and where the calls are that still wait for a result."""
+class _EntryBuilder:
+    """Entries so far, and the positions of the calls without a result."""
 
-    def __init__(self, session: str, reading: Reading, problems: list[str]) -> None:
+    def __init__(self, session: str, options: ReadOptions, problems: list[str]) -> None:
         self.entries: list[Entry] = []
-        self._session, self._reading, self._problems = session, reading, problems
-        self._open: list[int] = []
+        self._session, self._options, self._problems = session, options, problems
+        self._open_calls: list[int] = []
 
-    def take(self, recorded: Recorded) -> None:
-        message = recorded.message
+    def add(self, stored: StoredMessage) -> None:
+        message = stored.message
         common: dict[str, Any] = {
             "session": self._session,
-            "time": self._time(recorded),
-            "extra": {**recorded.extra, **message.extra},
+            "time": self._time(stored),
+            "extra": {**stored.extra, **message.extra},
         }
-        said = message.text.strip() or any(part != "thinking" for part in message.parts)
-        if said and (message.role != "system" or self._reading.system):
-            turn: dict[str, Any] = {
-                "role": message.role,
-                "text": message.text,
-                "speaker": message.speaker,
-                "parts": message.parts,
+        has_content = message.text.strip() or any(part != "thinking" for part in message.parts)
+        if has_content and (message.role != "system" or self._options.system):
+            content: dict[str, Any] = {"role": message.role, "text": message.text, "parts": message.parts}
+            turn = Turn(entry_id=stored.entry_id, speaker=message.speaker, **content, **common)
+            self.entries.append(turn)
+        for number, request in enumerate(message.calls):
+            self._open_calls.append(len(self.entries))
+            entry_id = f"{stored.entry_id}:call:{number}"
+            call: dict[str, Any] = {
+                "tool": request.tool,
+                "arguments": request.arguments,
+                "call_id": request.call_id,
             }
-            self.entries.append(Turn(entry_id=recorded.entry_id, **turn, **common))
-        for number, call in enumerate(message.calls):
-            self._open.append(len(self.entries))
-            name = f"{recorded.entry_id}:call:{number}"
-            made: dict[str, Any] = {"tool": call.tool, "arguments": call.arguments, "call_id": call.call_id}
-            self.entries.append(ToolCall(entry_id=name, **made, **common))
+            self.entries.append(ToolCall(entry_id=entry_id, **call, **common))
         for number, result in enumerate(message.results):
-            self._answer(result, f"{recorded.entry_id}:result:{number}", common)
+            self._add_result(result, f"{stored.entry_id}:result:{number}", common)
 
-    def _answer(self, result: Result, entry_id: str, common: Mapping[str, Any]) -> None:
-        brought: dict[str, Any] = {"result": result.text, "outcome": result.outcome, "parts": result.parts}
-        place = self._asked(result)
-        if place is not None:
-            call: Any = self.entries[place]
-            self.entries[place] = replace(call, tool=call.tool or result.tool, **brought)
-            self._open.remove(place)
+    def _add_result(self, result: ToolResult, entry_id: str, common: Mapping[str, Any]) -> None:
+        completed: dict[str, Any] = {"result": result.text, "outcome": result.outcome, "parts": result.parts}
+        position = self._matching_call(result)
+        if position is not None:
+            call: Any = self.entries[position]
+            self.entries[position] = replace(call, tool=call.tool or result.tool, **completed)
+            self._open_calls.remove(position)
             return
-        lost = ToolCall(entry_id=entry_id, tool=result.tool, call_id=result.call_id, **brought, **common)
+        lost = ToolCall(entry_id=entry_id, tool=result.tool, call_id=result.call_id, **completed, **common)
         self.entries.append(lost)
 
-    def _asked(self, result: Result) -> int | None:
-        """Where the call is that a result answers: results of one message's calls come in the order of the calls."""
-        fitting = [place for place in self._open if _answers(result, self.entries[place])]
-        if not fitting:
+    def _matching_call(self, result: ToolResult) -> int | None:
+        """Return the position of the call a result answers; results of one message are in the order of its calls."""
+        matching = [position for position in self._open_calls if _answers(result, self.entries[position])]
+        if not matching:
             return None
-        last = _message_of(self.entries[fitting[-1]])
-        return next(place for place in fitting if _message_of(self.entries[place]) == last)
+        last = _message_id(self.entries[matching[-1]])
+        return next(position for position in matching if _message_id(self.entries[position]) == last)
 
-    def _time(self, recorded: Recorded) -> datetime | None:
-        for stamp in (recorded.message.stamp, recorded.stamp):
+    def _time(self, stored: StoredMessage) -> datetime | None:
+        for timestamp in (stored.message.timestamp, stored.timestamp):
             try:
-                found = when(stamp, self._reading.zone)
+                time = parse_timestamp(timestamp, self._options.zone)
             except ValueError as error:
-                self._problems.append(f"the time of entry {recorded.entry_id}: {error}")
+                self._problems.append(f"the time of entry {stored.entry_id}: {error}")
             else:
-                if found is not None:
-                    return found
+                if time is not None:
+                    return time
         return None
 
 
-def _message_of(call: Entry) -> str:
+def _message_id(call: Entry) -> str:
     return call.entry_id.rpartition(":call:")[0]
 
 
-def _answers(result: Result, call: Entry) -> bool:
+def _answers(result: ToolResult, call: Entry) -> bool:
     if not isinstance(call, ToolCall):
         return False
     if result.call_id is not None:

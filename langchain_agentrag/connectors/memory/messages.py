@@ -1,6 +1,6 @@
-"""Messages of any framework in one form: LangChain, LlamaIndex, OpenAI, Anthropic; as objects or as stored JSON.
+"""Messages of LangChain, LlamaIndex, OpenAI and Anthropic in one form, from objects or stored JSON.
 
-Nothing is ever instantiated from what is read: stored objects are taken apart by hand.
+Stored objects are never instantiated; their fields are read from the JSON.
 """
 
 from __future__ import annotations
@@ -10,49 +10,45 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from langchain_agentrag.connectors.memory.turns import Outcome
+from langchain_agentrag.connectors.memory.turns import ToolOutcome
 
 _ROLES: Final = {
-    "human": "user",
-    "ai": "assistant",
-    "chatbot": "assistant",
-    "model": "assistant",
-    "developer": "system",
+    "human": "user", "ai": "assistant", "chatbot": "assistant", "model": "assistant", "developer": "system",
     "function": "tool",
-}
+}  # fmt: skip
 _KNOWN_ROLES: Final = frozenset({"user", "assistant", "system", "tool", *_ROLES})
-_CLASSES: Final = ("Human", "AI", "System", "Tool", "Function", "Chat", "Remove")
-_KINDS: Final = {
-    "image_url": "image",
-    "input_image": "image",
-    "image_file": "image",
-    "input_audio": "audio",
-    "audio_url": "audio",
-    "video_url": "video",
-    "input_file": "file",
-    "reasoning": "thinking",
-    "reasoning_content": "thinking",
-    "redacted_thinking": "thinking",
+_LANGCHAIN_CLASSES: Final = ("Human", "AI", "System", "Tool", "Function", "Chat", "Remove")
+_PART_KINDS: Final = {
+    "image_url": "image", "input_image": "image", "image_file": "image",
+    "input_audio": "audio", "audio_url": "audio", "video_url": "video", "input_file": "file",
+    "reasoning": "thinking", "reasoning_content": "thinking", "redacted_thinking": "thinking",
     "cache_point": "cache",
-}
-"""What the frameworks call the same kind of part; others keep their name."""
+}  # fmt: skip
+"""Content types of the frameworks → kind of part; other types keep their name."""
+_TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "plain_text", "text-plain"})
+_MEDIA_TYPES: Final = frozenset({"image", "audio", "video", "file", "document"})
 _TEXT_FIELDS: Final = ("text", "refusal", "cited_content", "content")
 _CALL_TYPES: Final = frozenset(
     {"tool_use", "tool_call", "function_call", "server_tool_use", "server_tool_call"}
 )
 _RESULT_TYPES: Final = frozenset({"tool_result", "function_call_output", "server_tool_result"})
 _CONTENT_FIELDS: Final = ("content", "blocks", "tool_calls", "function_call", "audio")
-_STAMPS: Final = ("timestamp", "created_at", "created", "time", "ts", "date")
-_OUTCOMES: Final[dict[object, Outcome]] = {"success": "ok", "ok": "ok", "error": "error", "failed": "error"}
+_TIMESTAMP_FIELDS: Final = ("timestamp", "created_at", "created", "time", "ts", "date")
+_OUTCOMES: Final[dict[object, ToolOutcome]] = {
+    "success": "ok",
+    "ok": "ok",
+    "error": "error",
+    "failed": "error",
+}
 
 
 class NotAMessageError(ValueError):
-    """What was found is no message of any known form; the text says why."""
+    """A value is not a message of any known format; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call as an assistant asked for it."""
+class ToolRequest:
+    """A tool call requested by an assistant message, without its result."""
 
     tool: str
     arguments: Mapping[str, Any] | str
@@ -60,14 +56,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What came back from a tool."""
+class ToolResult:
+    """Result of a tool call, as a message returns it."""
 
     call_id: str | None
     tool: str
     text: str
     parts: tuple[str, ...] = ()
-    outcome: Outcome = "unknown"
+    outcome: ToolOutcome = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,100 +71,100 @@ class Message:
     """One message.
 
     Attributes:
-        role: "user", "assistant", "system", "tool", or a role of the source's own.
-        text: Its text parts, one below the other.
-        parts: Kinds of its other parts, in order.
-        calls: Tool calls it asks for.
-        results: Results of tool calls it brings.
-        message_id: Its own id, where it has one.
-        stamp: When it was said, as written there, or None.
-        speaker: Name of who said it, where that is given.
-        extra: What else is worth keeping.
+        role: "user", "assistant", "system", "tool", or a custom role of the source.
+        text: Its text parts, one per line.
+        parts: Kinds of its non-text parts, in order.
+        calls: Tool calls it requests.
+        results: Results of tool calls it contains.
+        message_id: Its own id, or None.
+        timestamp: When it was written, as stored, or None.
+        speaker: Name of the author, or None.
+        extra: Further metadata.
     """
 
     role: str
     text: str = ""
     parts: tuple[str, ...] = ()
-    calls: tuple[Call, ...] = ()
-    results: tuple[Result, ...] = ()
+    calls: tuple[ToolRequest, ...] = ()
+    results: tuple[ToolResult, ...] = ()
     message_id: str | None = None
-    stamp: object = None
+    timestamp: object = None
     speaker: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 def looks_like_message(raw: object) -> bool:
-    """Whether something has the form of a message; reading it may still fail."""
-    found = _opened(raw)
-    return found is not None and not (isinstance(raw, Mapping) and "messages" in raw)
+    """Return whether a value has the form of a message; reading it may still fail."""
+    return _message_fields(raw) is not None and not (isinstance(raw, Mapping) and "messages" in raw)
 
 
 def read_message(raw: object) -> Message | None:
-    """A message in the common form, or None for an instruction to remove one.
+    """Convert a message of any framework, or return None for an instruction to remove one.
 
     Raises:
-        NotAMessageError: it has none of the known forms.
+        NotAMessageError: the value has none of the known formats.
     """
-    found = _opened(raw)
-    if found is None:
-        raise NotAMessageError(f"{_shown(raw)} is no message of LangChain, LlamaIndex or OpenAI")
-    if found["role"] == "remove":
+    fields = _message_fields(raw)
+    if fields is None:
+        # kind and field names only: messages end up in logs, so the content must not appear
+        names = f" with {', '.join(map(str, list(raw)[:8]))}" if isinstance(raw, Mapping) and raw else ""
+        raise NotAMessageError(
+            f"a {type(raw).__name__}{names} is not a message of LangChain, LlamaIndex or OpenAI"
+        )
+    if fields["role"] == "remove":
         return None
     content = _Content()
-    given = found.get("content")
-    content.add(_json(given) if isinstance(given, Mapping) and not _kind(given) else given)
-    content.add(found.get("blocks"))
-    return _message(found, content)
-
-
-def _message(found: Mapping[str, Any], content: _Content) -> Message:
-    kwargs = _mapping(found.get("additional_kwargs"))
-    calls = _unique(_calls(found), _calls(kwargs), content.calls)
+    content.add_payload(fields.get("content"))
+    content.add(fields.get("blocks"))
+    kwargs = _mapping(fields.get("additional_kwargs"))
     text, parts, results = "\n".join(content.texts), tuple(content.parts), tuple(content.results)
-    role, speaker = found["role"], found.get("name")
+    role, speaker = fields["role"], fields.get("name")
     if role == "tool":
-        answered = found.get("tool_call_id") or kwargs.get("tool_call_id")
+        call_id = fields.get("tool_call_id") or kwargs.get("tool_call_id")
         tool = speaker or kwargs.get("name") or ""
-        outcome = _OUTCOMES.get(found.get("status"), "unknown")
-        results = (Result(_text_or_none(answered), str(tool), text, parts, outcome), *results)
+        outcome = _OUTCOMES.get(fields.get("status"), "unknown")
+        results = (ToolResult(_text_or_none(call_id), str(tool), text, parts, outcome), *results)
         text, parts, speaker = "", (), None
-    if found.get("audio") or kwargs.get("audio"):
+    if fields.get("audio") or kwargs.get("audio"):
         parts = (*parts, "audio")
-    extra = {"summary": True} if kwargs.get("lc_source") == "summarization" else {}
+    sources = (fields, kwargs, _mapping(fields.get("response_metadata")))
+    timestamps = (
+        source[key] for source in sources for key in _TIMESTAMP_FIELDS if source.get(key) is not None
+    )
     return Message(
         role=role,
         text=text,
         parts=parts,
-        calls=tuple(calls),
+        calls=tuple(_unique(_requests(fields), _requests(kwargs), content.calls)),
         results=results,
-        message_id=_text_or_none(found.get("id") or kwargs.get("id")),
-        stamp=_stamp(found, kwargs, _mapping(found.get("response_metadata"))),
+        message_id=_text_or_none(fields.get("id") or kwargs.get("id")),
+        timestamp=next(timestamps, None),
         speaker=_text_or_none(speaker),
-        extra=extra,
+        extra={"summary": True} if kwargs.get("lc_source") == "summarization" else {},
     )
 
 
 # -- the forms of a message -------------------------------------------------------------------------------------------
 
 
-def _opened(raw: object) -> dict[str, Any] | None:
-    """The fields of a message with its role, or None."""
+def _message_fields(raw: object) -> dict[str, Any] | None:
+    """Return the fields of a message with its role, or None when it is not a message."""
     fields = dict(raw) if isinstance(raw, Mapping) else _attributes(raw)
     if fields is None:
         return None
     if fields.get("type") == "constructor" and isinstance(fields.get("kwargs"), Mapping):
-        return _constructed(fields)
+        return _constructor_fields(fields)
     if isinstance(fields.get("data"), Mapping) and isinstance(fields.get("type"), str):
-        outer = {key: value for key, value in fields.items() if key in _STAMPS}
+        outer = {key: value for key, value in fields.items() if key in _TIMESTAMP_FIELDS}
         fields = {**outer, **fields["data"], "type": fields["type"]}
     return _with_role(fields)
 
 
-def _constructed(fields: Mapping[str, Any]) -> dict[str, Any] | None:
-    """LangChain's serialised form: the class is named by the last part of its path."""
+def _constructor_fields(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of LangChain's serialized form; the last part of `id` is the class name."""
     path = fields.get("id")
     name = path[-1] if isinstance(path, list) and path and isinstance(path[-1], str) else ""
-    kind = next((kind for kind in _CLASSES if name.startswith(f"{kind}Message")), None)
+    kind = next((kind for kind in _LANGCHAIN_CLASSES if name.startswith(f"{kind}Message")), None)
     return None if kind is None else _with_role({**fields["kwargs"], "type": kind.lower()})
 
 
@@ -178,9 +174,8 @@ def _with_role(fields: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if role == "remove":
         return {"role": role}
-    if (
-        fields.get("type") in _CALL_TYPES | _RESULT_TYPES
-    ):  # an item of OpenAI's Responses API is one call or result
+    if fields.get("type") in _CALL_TYPES | _RESULT_TYPES:
+        # an item of OpenAI's Responses API is one call or result
         return {"role": role, "content": [fields], "id": fields.get("id")}
     if not any(name in fields for name in _CONTENT_FIELDS):
         return None
@@ -202,39 +197,36 @@ def _role(fields: Mapping[str, Any]) -> str | None:
 
 
 def _attributes(raw: object) -> dict[str, Any] | None:
-    """Fields of a message object of LangChain (`type`, `content`) or LlamaIndex (`role`, `blocks`)."""
+    """Return the fields of a message object of LangChain (`type`, `content`) or LlamaIndex (`role`, `blocks`)."""
     if raw is None or isinstance(raw, str | bytes | int | float | list | tuple):
         return None
     if hasattr(raw, "blocks") and hasattr(raw, "role"):
-        names: tuple[str, ...] = ("role", "blocks", "additional_kwargs")
+        names = "role blocks additional_kwargs"
     elif hasattr(raw, "content") and isinstance(getattr(raw, "type", None), str):
         names = (
-            "type",
-            "role",
-            "content",
-            "additional_kwargs",
-            "response_metadata",
-            "name",
-            "id",
-            "tool_calls",
+            "type role content additional_kwargs response_metadata name id tool_calls invalid_tool_calls "
+            "tool_call_id status"
         )
-        names += ("invalid_tool_calls", "tool_call_id", "status")
     else:
         return None
-    return {name: getattr(raw, name) for name in names if getattr(raw, name, None) is not None}
+    return {name: getattr(raw, name) for name in names.split() if getattr(raw, name, None) is not None}
 
 
-# -- what a message holds ---------------------------------------------------------------------------------------------
+# -- content ----------------------------------------------------------------------------------------------------------
 
 
 class _Content:
-    """Texts, kinds of other parts, calls and results of a message's content, in order."""
+    """Texts, kinds of non-text parts, tool requests and tool results of a message's content, in order."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.parts: list[str] = []
-        self.calls: list[Call] = []
-        self.results: list[Result] = []
+        self.calls: list[ToolRequest] = []
+        self.results: list[ToolResult] = []
+
+    def add_payload(self, value: object) -> None:
+        """Add content; a mapping that is not a typed block is a JSON payload and becomes text."""
+        self.add(_json(value) if isinstance(value, Mapping) and not _part_kind(value) else value)
 
     def add(self, content: object) -> None:
         if content is None or content == "":
@@ -245,39 +237,35 @@ class _Content:
             for part in content:
                 self.add(part)
         else:
-            self._block(content)
+            self._add_block(content)
 
-    def _block(self, block: object) -> None:
+    def _add_block(self, block: object) -> None:
         fields = block if isinstance(block, Mapping) else _block_fields(block)
         if fields is None:
             self.texts.append(_json(block))
             return
-        kind = _kind(fields) or ("text" if "text" in fields else "unknown")
+        kind = _part_kind(fields) or ("text" if "text" in fields else "unknown")
         if kind in _CALL_TYPES:
-            self.calls.extend(_calls({"tool_calls": [fields]}))
+            self.calls.extend(_requests({"tool_calls": [fields]}))
         elif kind in _RESULT_TYPES:
             self.results.append(_result(fields))
         elif kind == "thinking":
             self.parts.append(kind)
         else:
-            self._said(kind, fields)
-
-    def _said(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """A block with a text of its own is text; anything else is noted by its kind."""
-        said = next(
-            (fields[name] for name in _TEXT_FIELDS if isinstance(fields.get(name), str | list | tuple)), None
-        )
-        textual = kind in {"text", "input_text", "output_text", "plain_text", "text-plain"}
-        if not textual and (kind in {"image", "audio", "video", "file", "document"} or said is None):
-            self.parts.append(kind)
-            return
-        self.add(said)
+            texts = (
+                fields[name] for name in _TEXT_FIELDS if isinstance(fields.get(name), str | list | tuple)
+            )
+            text = next(texts, None)
+            if kind not in _TEXT_TYPES and (kind in _MEDIA_TYPES or text is None):
+                self.parts.append(kind)
+            else:
+                self.add(text)
 
 
-def _kind(fields: Mapping[str, Any]) -> str:
-    """Kind of a block in the common names, "" when it does not say."""
+def _part_kind(fields: Mapping[str, Any]) -> str:
+    """Return the normalized kind of a content block, "" when it has no type."""
     kind = str(fields.get("type") or fields.get("block_type") or "")
-    return _KINDS.get(kind, kind)
+    return _PART_KINDS.get(kind, kind)
 
 
 def _block_fields(block: object) -> dict[str, Any] | None:
@@ -288,72 +276,67 @@ def _block_fields(block: object) -> dict[str, Any] | None:
     return {"type": kind} | {name: getattr(block, name) for name in names if hasattr(block, name)}
 
 
-def _calls(fields: Mapping[str, Any]) -> Iterator[Call]:
-    """Calls in a message's fields, as LangChain, OpenAI, Anthropic and LlamaIndex write them."""
-    listed = [*_list(fields.get("tool_calls")), *_list(fields.get("invalid_tool_calls"))]
+def _requests(fields: Mapping[str, Any]) -> Iterator[ToolRequest]:
+    """Yield the tool calls in a message's fields, in the formats of LangChain, OpenAI, Anthropic and LlamaIndex."""
+    raw_calls = [*_list(fields.get("tool_calls")), *_list(fields.get("invalid_tool_calls"))]
     if isinstance(fields.get("function_call"), Mapping):
-        listed.append(fields["function_call"])
-    for given in listed:
-        call = given if isinstance(given, Mapping) else getattr(given, "__dict__", {})
+        raw_calls.append(fields["function_call"])
+    for raw in raw_calls:
+        call = raw if isinstance(raw, Mapping) else getattr(raw, "__dict__", {})
         function = call.get("function")
         inner = function if isinstance(function, Mapping) else getattr(function, "__dict__", None) or call
         tool = inner.get("name") or inner.get("tool_name") or ""
-        named = (inner.get(key) for key in ("args", "arguments", "input", "tool_kwargs"))
-        arguments: object = next((value for value in named if value is not None), {})
+        candidates = (inner.get(key) for key in ("args", "arguments", "input", "tool_kwargs"))
+        arguments: object = next((value for value in candidates if value is not None), {})
         call_id = next((call[key] for key in ("call_id", "id", "tool_call_id") if call.get(key)), None)
-        yield Call(str(tool), _arguments(arguments), _text_or_none(call_id))
+        yield ToolRequest(str(tool), _arguments(arguments), _text_or_none(call_id))
 
 
-def _arguments(given: object) -> Mapping[str, Any] | str:
-    if isinstance(given, Mapping):
-        return given
-    if not isinstance(given, str):
-        return _json(given)
+def _arguments(raw: object) -> Mapping[str, Any] | str:
+    if isinstance(raw, Mapping):
+        return raw
+    if not isinstance(raw, str):
+        return _json(raw)
     try:
-        read = json.loads(given) if given.strip() else {}
+        parsed = json.loads(raw) if raw.strip() else {}
     except (ValueError, RecursionError):
-        return given
-    return read if isinstance(read, dict) else given
+        return raw
+    return parsed if isinstance(parsed, dict) else raw
 
 
-def _unique(*lists: Iterable[Call]) -> list[Call]:
-    """Calls once each: LangChain keeps a call in `tool_calls`, in `additional_kwargs` and among the content.
+def _unique(*lists: Iterable[ToolRequest]) -> list[ToolRequest]:
+    """Remove duplicate calls: LangChain stores a call in `tool_calls`, `additional_kwargs` and the content.
 
-    Within one of them two calls are two, also when a model gave both the same id.
+    Within one of these lists two different calls are both kept, even when a model gave them the same id.
     """
-    found: list[Call] = []
+    unique: list[ToolRequest] = []
     for calls in lists:
-        known = list(found)
+        earlier = list(unique)
         for call in calls:
-            repeated = call.call_id is not None and call in found
-            if not repeated and not any(_same(call, other) for other in known):
-                found.append(call)
-    return found
+            repeated = call.call_id is not None and call in unique
+            if not repeated and not any(_same_call(call, other) for other in earlier):
+                unique.append(call)
+    return unique
 
 
-def _same(one: Call, other: Call) -> bool:
+def _same_call(one: ToolRequest, other: ToolRequest) -> bool:
     if one.call_id is not None and other.call_id is not None:
         return one.call_id == other.call_id
     return one.tool == other.tool and one.arguments == other.arguments
 
 
-def _result(fields: Mapping[str, Any]) -> Result:
-    inner = _Content()
-    given = fields.get("content") if fields.get("content") is not None else fields.get("output")
-    inner.add(_json(given) if isinstance(given, Mapping) and not _kind(given) else given)
+def _result(fields: Mapping[str, Any]) -> ToolResult:
+    content = _Content()
+    content.add_payload(fields["content"] if fields.get("content") is not None else fields.get("output"))
     call_id = next(
         (fields[key] for key in ("call_id", "tool_use_id", "tool_call_id") if fields.get(key)), None
     )
-    failed = fields.get("is_error")
-    outcome: Outcome = _OUTCOMES.get(fields.get("status"), "unknown")
-    if isinstance(failed, bool):
-        outcome = "error" if failed else "ok"
+    is_error = fields.get("is_error")
+    outcome: ToolOutcome = _OUTCOMES.get(fields.get("status"), "unknown")
+    if isinstance(is_error, bool):
+        outcome = "error" if is_error else "ok"
     tool = str(fields.get("name") or "")
-    return Result(_text_or_none(call_id), tool, "\n".join(inner.texts), tuple(inner.parts), outcome)
-
-
-def _stamp(*places: Mapping[str, Any]) -> object:
-    return next((place[key] for place in places for key in _STAMPS if place.get(key) is not None), None)
+    return ToolResult(_text_or_none(call_id), tool, "\n".join(content.texts), tuple(content.parts), outcome)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -370,9 +353,3 @@ def _text_or_none(value: object) -> str | None:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _shown(raw: object) -> str:
-    """Its kind and the names of its fields: never what it says, since messages end up in logs."""
-    names = f" with {', '.join(map(str, list(raw)[:8]))}" if isinstance(raw, Mapping) and raw else ""
-    return f"a {type(raw).__name__}{names}"

@@ -1,49 +1,51 @@
-"""The package's own memory table: turns and tool calls of any number of agents, in any database SQLAlchemy knows.
+"""The package's own memory table: turns and tool calls of any number of agents, in any SQLAlchemy database.
 
-Who owns a row is told by digests of the exact ids, since databases compare text by rules of their own (MariaDB takes
-`a`, `A` and `a ` for one) and not every one of them can hold every string.
+Rows are looked up by digests of the exact agent and session ids: databases compare text by their own rules (MariaDB
+treats `a`, `A` and `a ` as equal), and not all of them can store every string.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from langchain_agentrag import metadata as codec
-from langchain_agentrag.connectors.memory.database import identity, met_a_writer, open_engine, reported
+from langchain_agentrag.connectors.memory.backend import ListedSession, MemorySession
+from langchain_agentrag.connectors.memory.database import (
+    database_digest,
+    database_errors,
+    is_write_conflict,
+    open_memory_engine,
+)
+from langchain_agentrag.connectors.memory.dialogue import ReadOptions
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, as_document
-from langchain_agentrag.connectors.sql.engine import shown
+from langchain_agentrag.connectors.sql.engine import masked_url
 from langchain_agentrag.errors import ConnectorError, ScopeError, UsageError
 from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.times import to_microseconds
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine, Table
 
     from langchain_agentrag.types import SourceDocument
 
+KIND: Final = "agentrag"
 DEFAULT_TABLE: Final = "agentrag_memory"
-SOURCE: Final = "memory"
-"""First part of the ids of documents made of rows, so that recorder and connector name one entry alike."""
-_AT_ONCE: Final = 200  # keys looked up, or rows read, in one statement
-_ATTEMPTS: Final = 9  # to write what another process writes at the same time
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+COLUMNS: Final = frozenset({"entry_key", "agent_key", "session_key", "names", "data"})
+_SOURCE: Final = "memory"  # first part of the document ids, the same for the recorder and the connector
+_BATCH_SIZE: Final = 200  # keys looked up in one statement
+_RETRIES: Final = 9  # of a write that conflicts with that of another process
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """One session of one agent in the table.
-
-    Attributes:
-        agent_id: Whose it is, exactly as it was written.
-        session: Its name.
-        version: Changes whenever an entry of it is added, changed or deleted.
-    """
+    """One session of one agent in the table; `version` changes when an entry is added, changed or deleted."""
 
     agent_id: str
     session: str
@@ -51,10 +53,11 @@ class StoredSession:
 
 
 class MemoryTable:
-    """Entries of agents in a database table, made when first written to.
+    """Entries of agents in a database table, which is created on the first write.
 
-    Every method that touches entries names one agent, whose id is compared exactly. Safe to use from several threads
-    and processes.
+    Every method that reads or changes entries takes one agent, whose id is compared exactly; it raises `ScopeError` for
+    None or an invalid id, and `ConnectorError` when the database cannot be reached or refuses. Safe to use from several
+    threads and processes.
 
     Args:
         source: A database URL, or a SQLAlchemy engine.
@@ -67,13 +70,13 @@ class MemoryTable:
     def __init__(self, source: Any, *, table: str = DEFAULT_TABLE) -> None:  # noqa: ANN401  (see Args)
         if not isinstance(table, str) or not table:
             raise UsageError(f"MemoryTable(table={table!r}): it must be the name of a table.")
-        self.engine: Engine = open_engine(source, keep=True)
-        self._own_engine = self.engine is not source
+        self.engine: Engine = open_memory_engine(source, pooled=True)
+        self._owns_engine = self.engine is not source
         self.table_name = table
-        self._made = False
+        self._known_to_exist = False
 
     def __repr__(self) -> str:
-        return f"MemoryTable({shown(self.engine)!r}, table={self.table_name!r})"
+        return f"MemoryTable({masked_url(self.engine.url)!r}, table={self.table_name!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -82,56 +85,49 @@ class MemoryTable:
         self.close()
 
     def close(self) -> None:
-        """Close the connections, unless the engine was given; the table can still be used and opens them anew."""
-        if self._own_engine:
+        """Close the connections, unless an engine was passed; the table stays usable and reopens them."""
+        if self._owns_engine:
             self.engine.dispose()
 
     @property
     def identity(self) -> str:
-        """Name of the table, equal in every process."""
-        return f"{self.table_name}:{identity(self.engine)}"
+        """Name of the table and digest of the database, equal in every process."""
+        return f"{self.table_name}:{database_digest(self.engine)}"
 
     # -- writing --------------------------------------------------------------------------------------------------
 
     def append(self, agent_id: str, entries: Iterable[Entry]) -> list[Entry]:
-        """Store entries of an agent; those that are new or have changed, as they are stored.
+        """Store entries of an agent, and return those that are new or have changed, as they are stored.
 
-        An entry is told by agent, session and entry id: one that is there already is written again only when it
-        differs. An entry without a position is given the next one of its session.
+        An entry is identified by agent, session and entry id: one that is stored already is written again only when it
+        differs. An entry without a position gets the next one of its session.
 
         Raises:
-            ScopeError: no valid agent is named.
             InvalidDocumentError: an entry holds a value that cannot be stored.
-            ConnectorError: the database cannot be reached or refuses.
         """
         from sqlalchemy.exc import DBAPIError
 
-        agent = _one_agent(agent_id)
-        given = list({(entry.session, entry.entry_id): entry for entry in entries}.values())
-        if not given:
+        agent = _checked_agent(agent_id)
+        unique = list({(entry.session, entry.entry_id): entry for entry in entries}.values())
+        if not unique:
             return []
-        self._make()
+        self._create()
         with self._errors("write to"):
-            for _ in range(_ATTEMPTS):
+            for _ in range(_RETRIES):
                 try:
-                    return self._write(agent, given)
+                    return self._write(agent, unique)
                 except DBAPIError as error:
-                    if not met_a_writer(error):
+                    if not is_write_conflict(error):
                         raise
-            return self._write(agent, given)
+            return self._write(agent, unique)
 
     def known(self, agent_id: str, session: str, entry_ids: Iterable[str]) -> set[str]:
-        """Those of the entries of one session of an agent that are in the table.
-
-        Raises:
-            ScopeError: no valid agent is named.
-            ConnectorError: the database cannot be reached or refuses.
-        """
-        keys = {_digest(_one_agent(agent_id), session, entry_id): entry_id for entry_id in entry_ids}
+        """Return those entry ids of one session of an agent that are in the table."""
+        keys = {_digest(_checked_agent(agent_id), session, entry_id): entry_id for entry_id in entry_ids}
         if not keys or not self._exists():
             return set()
         with self._errors("read"), self.engine.connect() as connection:
-            return {keys[key] for key in self._stored(connection, list(keys))}
+            return {keys[key] for key in self._stored_rows(connection, list(keys))}
 
     def delete(
         self,
@@ -141,77 +137,77 @@ class MemoryTable:
         after: datetime | None = None,
         before: datetime | None = None,
     ) -> int:
-        """Delete entries of one agent; how many.
+        """Delete entries of one agent and return how many.
 
         Args:
-            agent_id: Whose; nothing else of the table is touched.
-            session: Only of this session.
-            after: Only what happened at this time or later; entries without a time are left.
-            before: Only what happened before this time; likewise.
+            agent_id: The agent; no other rows are touched.
+            session: Only this session.
+            after: Only entries of this time or later; entries without a time stay.
+            before: Only entries before this time; entries without a time stay.
 
         Raises:
-            ScopeError: no valid agent is named.
             UsageError: a time has no zone.
-            ConnectorError: the database cannot be reached or refuses.
         """
-        agent = _one_agent(agent_id)
+        agent = _checked_agent(agent_id)
         if not self._exists():
             return 0
         conditions = self._conditions(agent, session, after, before)
         with self._errors("delete from"), self.engine.begin() as connection:
             if self.engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("PRAGMA secure_delete = ON")  # no byte of it stays in the file
+                connection.exec_driver_sql("PRAGMA secure_delete = ON")  # overwrite the bytes in the file
             return connection.execute(self._table.delete().where(*conditions)).rowcount
 
     def _write(self, agent: str, entries: Sequence[Entry]) -> list[Entry]:
         table, written = self._table, []
         with self.engine.begin() as connection:
-            stored = self._stored(connection, [_digest(agent, e.session, e.entry_id) for e in entries])
-            following: dict[str, int] = {}
-            for entry in entries:
-                key = _digest(agent, entry.session, entry.entry_id)
-                known = stored.get(key)
-                placed = self._placed(connection, agent, entry, known, following)
-                values = _row(agent, key, placed)
-                if known is None:
+            stored_rows = self._stored_rows(
+                connection, [_digest(agent, e.session, e.entry_id) for e in entries]
+            )
+            next_positions: dict[str, int] = {}
+            for unplaced in entries:
+                key = _digest(agent, unplaced.session, unplaced.entry_id)
+                stored = stored_rows.get(key)
+                entry = self._with_position(connection, agent, unplaced, stored, next_positions)
+                values = _row(agent, key, entry)
+                if stored is None:
                     connection.execute(table.insert().values(values))
-                elif known.data != values["data"]:
+                elif stored.data != values["data"]:
                     connection.execute(table.update().where(table.c.entry_key == key).values(values))
                 else:
                     continue
-                written.append(placed)
+                written.append(entry)
         return written
 
-    def _stored(self, connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
+    def _stored_rows(self, connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
         from sqlalchemy import select
 
         columns = self._table.c
-        found: dict[str, Any] = {}
-        for start in range(0, len(keys), _AT_ONCE):
-            wanted = columns.entry_key.in_(keys[start : start + _AT_ONCE])
-            query = select(columns.entry_key, columns.position, columns.data).where(wanted)
-            found.update((row.entry_key, row) for row in connection.execute(query))
-        return found
+        rows: dict[str, Any] = {}
+        for start in range(0, len(keys), _BATCH_SIZE):
+            condition = columns.entry_key.in_(keys[start : start + _BATCH_SIZE])
+            query = select(columns.entry_key, columns.position, columns.data).where(condition)
+            rows.update((row.entry_key, row) for row in connection.execute(query))
+        return rows
 
-    def _placed(
+    def _with_position(
         self,
         connection: Connection,
         agent: str,
         entry: Entry,
-        known: Any,  # noqa: ANN401  (a row, or None)
-        following: dict[str, int],
+        stored: Any,  # noqa: ANN401  (a row, or None)
+        next_positions: dict[str, int],
     ) -> Entry:
-        """The entry with its position: the one it has, the one it had, or the next of its session."""
+        """Return the entry with its own position, the stored one, or the next of its session."""
         from sqlalchemy import func, select
 
-        if entry.position is None and known is not None:
-            return replace(entry, position=known.position)
-        if entry.session not in following:
-            mine = self._table.c.session_key == _digest(agent, entry.session)
-            last = connection.execute(select(func.max(self._table.c.position)).where(mine)).scalar()
-            following[entry.session] = 0 if last is None else last + 1
-        position = following[entry.session] if entry.position is None else entry.position
-        following[entry.session] = max(following[entry.session], position + 1)
+        if entry.position is None and stored is not None:
+            return replace(entry, position=stored.position)
+        if entry.session not in next_positions:
+            in_session = self._table.c.session_key == _digest(agent, entry.session)
+            last = connection.execute(select(func.max(self._table.c.position)).where(in_session)).scalar()
+            next_positions[entry.session] = 0 if last is None else last + 1
+        position = next_positions[entry.session] if entry.position is None else entry.position
+        next_positions[entry.session] = max(next_positions[entry.session], position + 1)
         return replace(entry, position=position)
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -225,23 +221,21 @@ class MemoryTable:
         before: datetime | None = None,
         last: int | None = None,
     ) -> list[Entry]:
-        """Entries of one agent, those of one session in order of their positions, sessions by their first entry.
+        """Return entries of one agent: sessions in order of their first entry, each in order of its positions.
 
         Args:
-            agent_id: Whose.
-            session: Only of this session.
-            after: Only what happened at this time or later.
-            before: Only what happened before this time.
+            agent_id: The agent.
+            session: Only this session.
+            after: Only entries of this time or later.
+            before: Only entries before this time.
             last: Only this many, the ones written last.
 
         Raises:
-            ScopeError: no valid agent is named.
             UsageError: a time has no zone.
-            ConnectorError: the database cannot be reached or refuses.
         """
         from sqlalchemy import select
 
-        agent = _one_agent(agent_id)
+        agent = _checked_agent(agent_id)
         conditions = self._conditions(agent, session, after, before)
         if not self._exists():
             return []
@@ -251,17 +245,12 @@ class MemoryTable:
             query = query.limit(last)
         with self._errors("read"), self.engine.connect() as connection:
             rows = list(reversed(connection.execute(query).all()))
-        entries = [_entry(row.data) for row in rows if _names(row.names)[0] == agent]  # the second lock
-        first = {entry.session: place for place, entry in reversed(list(enumerate(entries)))}
+        entries = [_entry(row.data) for row in rows if _names(row.names)[0] == agent]  # a second check
+        first = {entry.session: number for number, entry in reversed(list(enumerate(entries)))}
         return sorted(entries, key=lambda entry: (first[entry.session], entry.position or 0))
 
     def sessions(self, agent_id: str | None = None) -> list[StoredSession]:
-        """Sessions of one agent, or of all of them for None, which is for those who maintain the table.
-
-        Raises:
-            ScopeError: the agent is not valid.
-            ConnectorError: the database cannot be reached or refuses.
-        """
+        """Return the sessions of one agent, or of all agents for None, which is meant for maintenance."""
         from sqlalchemy import select
 
         agent = check_agent_id(agent_id)
@@ -282,8 +271,8 @@ class MemoryTable:
         return [StoredSession(*names[key], digest.hexdigest()) for key, digest in digests.items()]
 
     def document(self, agent_id: str, entry: Entry) -> SourceDocument | None:
-        """An entry as the document of its agent, or None when it holds nothing to find."""
-        return as_document(entry, SOURCE, _one_agent(agent_id))
+        """Convert an entry to the document of its agent, or return None when it holds no text."""
+        return as_document(entry, _SOURCE, _checked_agent(agent_id))
 
     # -- the table ------------------------------------------------------------------------------------------------
 
@@ -292,68 +281,96 @@ class MemoryTable:
         from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, Text
         from sqlalchemy.dialects.mysql import LONGTEXT
 
+        serial = BigInteger().with_variant(Integer(), "sqlite")
         long = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
         return Table(
             self.table_name,
             MetaData(),
-            Column(
-                "id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
-            ),
+            Column("id", serial, primary_key=True, autoincrement=True),
             Column("entry_key", String(64), nullable=False, unique=True),
             Column("agent_key", String(64), nullable=False, index=True),
             Column("session_key", String(64), nullable=False, index=True),
             Column("data_key", String(64), nullable=False),
             Column("position", BigInteger, nullable=False),
             Column("happened_at", BigInteger),  # microseconds since 1970, UTC
-            # What the keys stand for, for people and for the connector; the ids as JSON hold any string.
+            # The ids behind the digests, for people and for the connector; as JSON they can be any string.
             Column("names", long, nullable=False),
             Column("data", long, nullable=False),
             mysql_charset="utf8mb4",
             mariadb_charset="utf8mb4",
         )
 
-    def _make(self) -> None:
+    def _create(self) -> None:
         from sqlalchemy.exc import SQLAlchemyError
 
         if self._exists():
             return
         try:
-            with self._errors("make"):
+            with self._errors("create"):
                 self._table.create(self.engine)
         except (ConnectorError, SQLAlchemyError):
-            if not self._exists():  # else another process made it meanwhile
+            if not self._exists():  # otherwise another process created it meanwhile
                 raise
-        self._made = True
+        self._known_to_exist = True
 
     def _exists(self) -> bool:
         from sqlalchemy import inspect
 
-        if not self._made:
+        if not self._known_to_exist:
             with self._errors("look for"):
-                self._made = inspect(self.engine).has_table(self.table_name)
-        return self._made
+                self._known_to_exist = inspect(self.engine).has_table(self.table_name)
+        return self._known_to_exist
 
     def _conditions(
         self, agent: str, session: str | None, after: datetime | None, before: datetime | None
     ) -> list[ColumnElement[bool]]:
         columns = self._table.c
-        found = [columns.agent_key == _digest(agent)]
+        conditions = [columns.agent_key == _digest(agent)]
         if session is not None:
-            found.append(columns.session_key == _digest(agent, session))
+            conditions.append(columns.session_key == _digest(agent, session))
         if after is not None:
-            found.append(columns.happened_at >= _microseconds("after", after))
+            conditions.append(columns.happened_at >= _microseconds("after", after))
         if before is not None:
-            found.append(columns.happened_at < _microseconds("before", before))
-        return found
+            conditions.append(columns.happened_at < _microseconds("before", before))
+        return conditions
 
-    def _errors(self, attempt: str) -> AbstractContextManager[None]:
-        return reported(self.engine, f"{attempt} the memory table {self.table_name!r}")
+    def _errors(self, action: str) -> AbstractContextManager[None]:
+        return database_errors(self.engine, f"{action} the memory table {self.table_name!r}")
 
 
-def _one_agent(agent_id: object) -> str:
+class MemoryTableBackend:
+    """A memory table as a backend of `AgentMemoryConnector`; each of its entries names its agent."""
+
+    kind = KIND
+    label = _SOURCE  # the document ids of the recorder
+
+    def __init__(self, table: MemoryTable) -> None:
+        self._table = table
+
+    def __repr__(self) -> str:
+        return repr(self._table)
+
+    @property
+    def place(self) -> str:
+        """Name of the table and digest of the database."""
+        return self._table.identity
+
+    def sessions(self, options: ReadOptions, agent_id: str | None) -> Iterator[ListedSession]:
+        """List the sessions of one agent, or of all agents for None."""
+        del options  # entries are stored as they are read
+        for stored in self._table.sessions(agent_id):
+            session = MemorySession(stored.session, KIND, (), stored.agent_id)
+            yield ListedSession(session, stored.version, partial(self._load, stored))
+
+    def _load(self, stored: StoredSession, problems: list[str]) -> list[Entry]:
+        del problems
+        return self._table.read(stored.agent_id, session=stored.session)
+
+
+def _checked_agent(agent_id: object) -> str:
     agent = check_agent_id(agent_id)
     if agent is None:
-        raise ScopeError("A memory table holds no shared entries: name the agent whose memory it is.")
+        raise ScopeError("A memory table holds no shared entries: pass the agent's id.")
     return agent
 
 
@@ -361,18 +378,17 @@ def _digest(*names: str) -> str:
     return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
 
-def _microseconds(name: str, moment: datetime) -> int:
-    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+def _microseconds(name: str, time: datetime) -> int:
+    if not isinstance(time, datetime) or time.utcoffset() is None:
         raise UsageError(
-            f"{name}={moment!r} must be a datetime with a zone, such as datetime.now(timezone.utc)."
+            f"{name}={time!r} must be a datetime with a zone, such as datetime.now(timezone.utc)."
         )
-    elapsed = moment - _EPOCH
-    return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
+    return to_microseconds(time)
 
 
 def _row(agent: str, key: str, entry: Entry) -> dict[str, Any]:
-    named = {field.name: getattr(entry, field.name) for field in fields(entry)}
-    data = codec.encode({"kind": "turn" if isinstance(entry, Turn) else "call"} | named)
+    values = {field.name: getattr(entry, field.name) for field in fields(entry)}
+    data = codec.encode({"kind": "turn" if isinstance(entry, Turn) else "call"} | values)
     return {
         "entry_key": key,
         "agent_key": _digest(agent),
@@ -386,11 +402,11 @@ def _row(agent: str, key: str, entry: Entry) -> dict[str, Any]:
 
 
 def _entry(data: str) -> Entry:
-    found = codec.decode(data)
-    kind = Turn if found.pop("kind") == "turn" else ToolCall
-    return kind(**found | {"parts": tuple(found["parts"])})
+    values = codec.decode(data)
+    cls = Turn if values.pop("kind") == "turn" else ToolCall
+    return cls(**values | {"parts": tuple(values["parts"])})
 
 
 def _names(data: str) -> tuple[str, str]:
-    found = codec.decode(data)
-    return found["agent_id"], found["session"]
+    values = codec.decode(data)
+    return values["agent_id"], values["session"]

@@ -1,7 +1,7 @@
-"""Questions to a database in SQL, for agents: one SELECT, read-only, bounded in rows, width and time.
+"""ReadOnlyDatabase: SQL queries for agents, a single SELECT each, bounded in rows and time.
 
-Three locks: a parser lets nothing but a single SELECT through, the transaction is read-only where the database knows
-such a thing, and it is always rolled back.
+Three safeguards: a parser admits only a single SELECT, the transaction is read-only where the database supports that,
+and it is always rolled back.
 """
 
 from __future__ import annotations
@@ -13,53 +13,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_agentrag.connectors.sql.engine import (
+    error_message,
+    masked_url,
     open_engine,
     read_only,
-    reason,
-    shown,
     sqlglot_dialect,
 )
 from langchain_agentrag.connectors.sql.reflect import describe, table_names
 from langchain_agentrag.errors import ConnectorError, InvalidQueryError, MissingExtraError
 
-_FORBIDDEN_FUNCTIONS = frozenset(
-    (
-        "pg_sleep",
-        "pg_read_file",
-        "pg_read_binary_file",
-        "pg_ls_dir",
-        "pg_terminate_backend",
-        "pg_cancel_backend",
-        "lo_import",
-        "lo_export",
-        "dblink",
-        "dblink_exec",
-        "set_config",
-        "nextval",
-        "setval",
-        "load_extension",
-        "readfile",
-        "writefile",
-        "load_file",
-        "sleep",
-        "benchmark",
-        "sys_exec",
-        "sys_eval",
-        "xp_cmdshell",
-        "openrowset",
-        "opendatasource",
-    )
-)
+_FORBIDDEN_FUNCTIONS = frozenset({
+    "pg_sleep", "pg_read_file", "pg_read_binary_file", "pg_ls_dir", "pg_terminate_backend",
+    "pg_cancel_backend", "lo_import", "lo_export", "dblink", "dblink_exec", "set_config", "nextval",
+    "setval", "load_extension", "readfile", "writefile", "load_file", "sleep", "benchmark", "sys_exec",
+    "sys_eval", "xp_cmdshell", "openrowset", "opendatasource",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Answer of a query.
+class QueryResult:
+    """Result of a query.
 
     Attributes:
         columns: Names of the columns.
         rows: At most the limit, as plain values.
-        more: Whether there were more rows than the limit.
+        more: Whether there are more rows than the limit.
     """
 
     columns: tuple[str, ...]
@@ -68,16 +46,16 @@ class Rows:
 
 
 class ReadOnlyDatabase:
-    """A database that can be asked and not changed.
+    """A database that can be queried and not changed.
 
     Args:
-        source: A SQLAlchemy `Engine`, an object that has one as `engine` (a connector), or a database URL.
-        tables: Tables that may be asked, with their schema where they have one; None for all.
-        max_rows: Rows of an answer.
+        source: A SQLAlchemy `Engine`, an object with an `engine` attribute (a connector), or a database URL.
+        tables: Tables that may be queried, with their schema where they have one; None for all.
+        max_rows: Largest number of rows of a result.
         timeout: Seconds a query may take.
 
     Attributes:
-        max_rows: Rows of an answer.
+        max_rows: Largest number of rows of a result.
     """
 
     def __init__(
@@ -98,7 +76,7 @@ class ReadOnlyDatabase:
         return self._engine.dialect.name
 
     def schema(self, *, most: int = 4_000) -> str:
-        """Tables with their columns and types, one table a line, at most about `most` characters.
+        """Return the tables with their columns and types, one per line, in at most about `most` characters.
 
         Raises:
             ConnectorError: the database cannot be reached.
@@ -107,29 +85,25 @@ class ReadOnlyDatabase:
 
         try:
             with self._engine.connect() as connection:
-                names = sorted(name for name in table_names(connection, None) if self._open(name))
+                names = sorted(name for name in table_names(connection, None) if self._is_allowed(name))
                 tables = [describe(connection, name, None) for name in names]
             lines = [
                 f"{table.name}({', '.join(f'{column.name} {column.type}' for column in table.columns)})"
                 for table in tables
             ]
         except exc.SQLAlchemyError as error:
-            raise ConnectorError(
-                f"Cannot read the schema of {self._shown()}: {self._reason(error)}."
-            ) from error
+            raise ConnectorError(f"Cannot read the schema of {self._describe(error)}.") from error
         text = "\n".join(lines)
-        return (
-            text
-            if len(text) <= most
-            else f"{text[:most].rsplit(chr(10), 1)[0]}\n… {len(lines)} tables in all"
-        )
+        if len(text) <= most:
+            return text
+        return f"{text[:most].rsplit(chr(10), 1)[0]}\n… {len(lines)} tables in all"
 
-    def run(self, sql: str) -> Rows:
-        """The answer to one SELECT.
+    def run(self, sql: str) -> QueryResult:
+        """Run one SELECT and return its rows.
 
         Raises:
-            InvalidQueryError: it is no single SELECT, or the database cannot answer it; the message says why.
-            ConnectorError: the database cannot be reached, or the time is up.
+            InvalidQueryError: it is not a single SELECT, or the database refuses it; the message says why.
+            ConnectorError: the database cannot be reached, or the timeout has passed.
         """
         from sqlalchemy import exc
 
@@ -139,20 +113,22 @@ class ReadOnlyDatabase:
             with read_only(self._engine, self._timeout) as connection:
                 streamed = connection.execution_options(no_parameters=True, stream_results=True)
                 with closing(streamed.exec_driver_sql(checked)) as result:
-                    found = result.fetchmany(self.max_rows + 1)
-                    rows = tuple(tuple(row) for row in found[: self.max_rows])
-                    return Rows(tuple(result.keys()), rows, len(found) > self.max_rows)
+                    fetched = result.fetchmany(self.max_rows + 1)
+                    rows = tuple(tuple(row) for row in fetched[: self.max_rows])
+                    return QueryResult(tuple(result.keys()), rows, len(fetched) > self.max_rows)
         except exc.SQLAlchemyError as error:
             if time.monotonic() - started >= self._timeout:
                 raise ConnectorError(
                     f"The query took longer than {self._timeout:g} s and was stopped: ask for less."
                 ) from error
             if isinstance(error, exc.OperationalError) and getattr(error, "connection_invalidated", False):
-                raise ConnectorError(f"Cannot reach {self._shown()}: {self._reason(error)}.") from error
-            raise InvalidQueryError(f"The database refused the query: {self._reason(error)}.") from error
+                raise ConnectorError(f"Cannot reach {self._describe(error)}.") from error
+            raise InvalidQueryError(
+                f"The database refused the query: {error_message(error, self._engine)}."
+            ) from error
 
     def _checked(self, sql: str) -> str:
-        """The statement, parsed and written anew, so that what was checked is what runs."""
+        """Return the statement as generated from its syntax tree, so that exactly the checked statement runs."""
         try:
             import sqlglot
             from sqlglot import exp
@@ -161,9 +137,7 @@ class ReadOnlyDatabase:
 
         dialect = sqlglot_dialect(self.dialect)
         try:
-            statements = [
-                statement for statement in sqlglot.parse(sql, read=dialect) if statement is not None
-            ]
+            statements = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
         except sqlglot.errors.SqlglotError as error:
             raise InvalidQueryError(
                 f"This is no SQL that can be parsed: {str(error).splitlines()[0]}."
@@ -181,21 +155,18 @@ class ReadOnlyDatabase:
                 raise InvalidQueryError(
                     f"The function {_function(node)}() is not open to questions: nothing was run."
                 )
-        named = {with_.alias_or_name.casefold() for with_ in tree.find_all(exp.CTE)}
+        ctes = {cte.alias_or_name.casefold() for cte in tree.find_all(exp.CTE)}
         for table in tree.find_all(exp.Table):
             name = ".".join(part for part in (table.db, table.name) if part)
-            if table.name.casefold() not in named and not self._open(name):
+            if table.name.casefold() not in ctes and not self._is_allowed(name):
                 raise InvalidQueryError(f"The table {name!r} is not open to questions: nothing was run.")
         return str(tree.sql(dialect=dialect))
 
-    def _open(self, table: str) -> bool:
+    def _is_allowed(self, table: str) -> bool:
         return self._tables is None or table.casefold() in self._tables
 
-    def _shown(self) -> str:
-        return shown(self._engine)
-
-    def _reason(self, error: Exception) -> str:
-        return reason(error, self._engine)
+    def _describe(self, error: Exception) -> str:
+        return f"{masked_url(self._engine.url)}: {error_message(error, self._engine)}"
 
 
 def _function(node: Any) -> str:  # noqa: ANN401  a sqlglot expression

@@ -1,4 +1,4 @@
-"""What a database says of its tables: columns, keys, comments."""
+"""Reflection of tables and views: columns, keys, comments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its type as the database writes it, whether it may be NULL, and its comment."""
+    """A column: name, type in the database's notation, whether it may be NULL, comment."""
 
     name: str
     type: str
@@ -24,14 +24,14 @@ class Column:
     comment: str = ""
 
     @property
-    def one_type(self) -> bool:
-        """Whether 1 and "1" cannot both be in it: all but the columns of SQLite that have no affinity."""
+    def single_typed(self) -> bool:
+        """Whether 1 and "1" cannot both be stored in it: all but SQLite columns without type affinity."""
         return bool(self.type) and "BLOB" not in self.type.upper()
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """Columns that name rows of another table."""
+    """A foreign key: its columns, the table and the columns they refer to."""
 
     columns: tuple[str, ...]
     table: str
@@ -40,75 +40,68 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or view.
-
-    Attributes:
-        name: Its name.
-        schema: Its schema, or None for the default one.
-        columns: In order.
-        key: Columns of the primary key, in the key's order.
-        foreign_keys: Where its rows point.
-        comment: What its owner says of it.
-        is_view: Whether it is a view.
-    """
+    """A table or view."""
 
     name: str
-    schema: str | None
+    schema: str | None  # None for the default one
     columns: tuple[Column, ...]
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()  # columns of the primary key, in the key's order
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
     is_view: bool = False
 
     @property
     def full_name(self) -> str:
-        """Schema and name, as one writes them."""
+        """Name with the schema: "schema.name"."""
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
 
-def find_table(connection: Connection, given: str) -> Table:
-    """A table or view by its name, or by "schema.name".
+def find_table(connection: Connection, full_name: str) -> Table:
+    """Return a table or view by "name" or "schema.name".
 
     Raises:
-        UsageError: there is none; the message names those there are.
+        UsageError: it does not exist; the message lists the existing ones.
     """
-    schema, _, name = given.rpartition(".")
-    for where, what in ((None, given), (schema, name)):
-        if where != "" and what in table_names(connection, where):
-            return describe(connection, what, where)
-    known = table_names(connection, None)
+    schema, _, name = full_name.rpartition(".")
+    for candidate_schema, candidate in ((None, full_name), (schema, name)):
+        if candidate_schema != "" and candidate in table_names(connection, candidate_schema):
+            return describe(connection, candidate, candidate_schema)
+    existing = table_names(connection, None)
     raise UsageError(
-        f"There is no table {given!r} in the database; there {'is' if len(known) == 1 else 'are'} "
-        f"{', '.join(sorted(known)[:30]) or 'none at all'}. Names are compared exactly; write schema.table for others."
+        f"There is no table {full_name!r} in the database; there {'is' if len(existing) == 1 else 'are'} "
+        f"{', '.join(sorted(existing)[:30]) or 'none at all'}. Names are compared exactly; write "
+        "schema.table for others."
     )
 
 
-def table_names(connection: Connection, schema: str | None, *, views: bool = True) -> list[str]:
-    """Names of the tables, then of the views, of a schema (None: the default one)."""
+def table_names(connection: Connection, schema: str | None) -> list[str]:
+    """Return the names of the tables, then of the views, of a schema (None: the default one)."""
+    from sqlalchemy import inspect
+
     if connection.dialect.name == "duckdb":
-        found = _rows(
+        rows = _rows(
             connection,
             "SELECT table_name FROM information_schema.tables WHERE table_catalog = current_database() "
-            "AND table_schema = coalesce($1, current_schema()) AND ($2 OR table_type <> 'VIEW') "
-            "ORDER BY table_type, table_name",
+            "AND table_schema = coalesce($1, current_schema()) ORDER BY table_type, table_name",
             schema,
-            views,
         )
-        return [row["table_name"] for row in found]
-    inspector: Any = _inspector(connection)
-    found = list(inspector.get_table_names(schema=schema))
+        return [row["table_name"] for row in rows]
+    inspector: Any = inspect(connection)
+    names = list(inspector.get_table_names(schema=schema))
     if connection.dialect.name == "postgresql":
-        found += inspector.get_foreign_table_names(schema=schema)
-    return [*found, *(_view_names(inspector, schema) if views else ())]
+        names += inspector.get_foreign_table_names(schema=schema)
+    return [*names, *_view_names(inspector, schema)]
 
 
 def describe(connection: Connection, name: str, schema: str | None) -> Table:
-    """All of one table or view that is there."""
+    """Reflect an existing table or view."""
+    from sqlalchemy import inspect
+
     if connection.dialect.name == "duckdb":
         return _describe_duckdb(connection, name, schema)
-    inspector = _inspector(connection)
+    inspector = inspect(connection)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of types that SQLAlchemy has no name for, such as point
+        warnings.simplefilter("ignore")  # for types unknown to SQLAlchemy, such as point
         reflected = inspector.get_columns(name, schema=schema)
     json = _json_columns(connection, name, schema)
     columns = tuple(
@@ -133,36 +126,31 @@ def describe(connection: Connection, name: str, schema: str | None) -> Table:
 
 
 def select_all(engine: Engine, table: Table) -> str:
-    """The statement that reads every column of a table, in the order of its key, for the driver, without values."""
-    names = ", ".join(quoted(engine, column.name) for column in table.columns)
-    place = [quoted(engine, part) for part in (table.schema, table.name) if part]
-    order = ", ".join(quoted(engine, name) for name in table.key)
-    return f"SELECT {names} FROM {'.'.join(place)}{f' ORDER BY {order}' if order else ''}"
+    """Return the SELECT of all columns of a table, in the order of its primary key, without bound values."""
+    names = ", ".join(_quote(engine, column.name) for column in table.columns)
+    source = ".".join(_quote(engine, part) for part in (table.schema, table.name) if part)
+    order = ", ".join(_quote(engine, name) for name in table.key)
+    return f"SELECT {names} FROM {source}{f' ORDER BY {order}' if order else ''}"
 
 
-def quoted(engine: Engine, name: str) -> str:
-    """A name in the quotes of the dialect; `%` stays single, as no values are bound."""
+def _quote(engine: Engine, name: str) -> str:
+    """Quote a name for the dialect; `%` is not doubled, because no values are bound."""
     mark = "`" if engine.dialect.name in {"mysql", "mariadb"} else '"'
     return f"{mark}{name.replace(mark, mark * 2)}{mark}"
 
 
-def _inspector(connection: Connection) -> Inspector:
-    from sqlalchemy import inspect
-
-    return inspect(connection)
-
-
 def _view_names(inspector: Any, schema: str | None) -> list[str]:  # noqa: ANN401  (each dialect has its own)
-    """Views, those included whose rows are stored."""
-    stored = getattr(inspector, "get_materialized_view_names", None)
+    """Return the views of a schema, including materialized ones."""
+    materialized = getattr(inspector, "get_materialized_view_names", None)
     try:
-        return [*inspector.get_view_names(schema=schema), *(stored(schema=schema) if stored else ())]
-    except NotImplementedError:  # the dialect has no such views
+        names = materialized(schema=schema) if materialized else ()
+        return [*inspector.get_view_names(schema=schema), *names]
+    except NotImplementedError:  # the dialect has no materialized views
         return list(inspector.get_view_names(schema=schema))
 
 
 def _json_columns(connection: Connection, name: str, schema: str | None) -> set[str]:
-    """Columns of MariaDB that were declared as JSON: it makes them long texts that are checked to be JSON."""
+    """Return the columns of MariaDB declared as JSON, which it stores as long texts with a json_valid check."""
     if not getattr(connection.dialect, "is_mariadb", False):
         return set()
     checks = _rows(
@@ -172,23 +160,24 @@ def _json_columns(connection: Connection, name: str, schema: str | None) -> set[
         schema,
         name,
     )
-    found = (re.fullmatch(r"json_valid\(`(.+)`\)", check["clause"]) for check in checks)
-    return {match[1] for match in found if match}
+    matches = (re.fullmatch(r"json_valid\(`(.+)`\)", check["clause"]) for check in checks)
+    return {match[1] for match in matches if match}
 
 
 def _type_text(kind: Any, connection: Connection) -> str:  # noqa: ANN401  a type of SQLAlchemy
     try:
         return str(kind.compile(connection.dialect))
-    except Exception:  # noqa: BLE001  a type the dialect does not know (NullType): SQLAlchemy has no common error
+    except Exception:  # noqa: BLE001  a type unknown to the dialect (NullType): SQLAlchemy has no common error
         return ""
 
 
 def _foreign_keys(inspector: Inspector, name: str, schema: str | None) -> tuple[ForeignKey, ...]:
-    found = []
+    foreign_keys = []
     for key in inspector.get_foreign_keys(name, schema=schema):
         target = ".".join(part for part in (key.get("referred_schema"), key["referred_table"]) if part)
-        found.append(ForeignKey(tuple(key["constrained_columns"]), target, tuple(key["referred_columns"])))
-    return tuple(found)
+        columns, referred = tuple(key["constrained_columns"]), tuple(key["referred_columns"])
+        foreign_keys.append(ForeignKey(columns, target, referred))
+    return tuple(foreign_keys)
 
 
 def _comment(inspector: Inspector, name: str, schema: str | None) -> str:
@@ -199,27 +188,35 @@ def _comment(inspector: Inspector, name: str, schema: str | None) -> str:
 
 
 def _describe_duckdb(connection: Connection, name: str, schema: str | None) -> Table:
-    """Its dialect's own reflection asks for tables of PostgreSQL that DuckDB does not have."""
-    here = (
+    """Reflect a table of DuckDB, whose dialect queries system tables of PostgreSQL that DuckDB does not have."""
+    condition = (
         "database_name = current_database() AND schema_name = coalesce($2, current_schema()) "
         "AND table_name = $1"
     )
     columns = _rows(
         connection,
-        f"SELECT column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE {here} "
+        f"SELECT column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE {condition} "
         "ORDER BY column_index",
         name,
         schema,
     )
-    constraints = _rows(connection, f"SELECT * FROM duckdb_constraints() WHERE {here}", name, schema)
-    relations = _rows(connection, f"SELECT comment FROM duckdb_tables() WHERE {here}", name, schema)
+    constraints = _rows(connection, f"SELECT * FROM duckdb_constraints() WHERE {condition}", name, schema)
+    relations = _rows(connection, f"SELECT comment FROM duckdb_tables() WHERE {condition}", name, schema)
     views = _rows(
         connection,
-        f"SELECT comment FROM duckdb_views() WHERE {here.replace('table_name', 'view_name')}",
+        f"SELECT comment FROM duckdb_views() WHERE {condition.replace('table_name', 'view_name')}",
         name,
         schema,
     )
-    keys = [row for row in constraints if row["constraint_type"] == "PRIMARY KEY"]
+    key: tuple[str, ...] = ()
+    foreign_keys = []
+    for row in constraints:
+        names = tuple(row["constraint_column_names"])
+        if row["constraint_type"] == "PRIMARY KEY":
+            key = key or names
+        elif row["constraint_type"] == "FOREIGN KEY":
+            referred = tuple(row["referenced_column_names"])
+            foreign_keys.append(ForeignKey(names, row["referenced_table"], referred))
     return Table(
         name,
         schema,
@@ -227,16 +224,8 @@ def _describe_duckdb(connection: Connection, name: str, schema: str | None) -> T
             Column(row["column_name"], row["data_type"], bool(row["is_nullable"]), _one_line(row["comment"]))
             for row in columns
         ),
-        tuple(keys[0]["constraint_column_names"]) if keys else (),
-        tuple(
-            ForeignKey(
-                tuple(row["constraint_column_names"]),
-                row["referenced_table"],
-                tuple(row["referenced_column_names"]),
-            )
-            for row in constraints
-            if row["constraint_type"] == "FOREIGN KEY"
-        ),
+        key,
+        tuple(foreign_keys),
         _one_line(next((row["comment"] for row in (*relations, *views)), None)),
         bool(views) and not relations,
     )

@@ -1,4 +1,4 @@
-"""Values of a database row: as metadata, as text, and as parts of a key. Pure."""
+"""Conversion of database rows to documents: keys, texts and metadata values. No I/O."""
 
 from __future__ import annotations
 
@@ -21,179 +21,179 @@ from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.types import Section, SourceDocument
 
 Convert = Callable[[Any], Any]
+TextOf = Callable[[Mapping[str, Any]], str]
+"""Function from a row as a dict to its text."""
+NoAgent = Literal["refuse", "skip", "shared"]
+"""Treatment of rows whose agent is NULL."""
 
-_KEPT: Final = frozenset(
-    (
-        type(None),
-        bool,
-        int,
-        float,
-        str,
-        bytes,
-        Decimal,
-        UUID,
-        dt.datetime,
-        dt.date,
-        dt.time,
-        dt.timedelta,
-    )
+_FORMAT_VERSION: Final = "1"
+"""Part of every version; increase it when rows are read differently, so that everything is indexed again."""
+_MAX_METADATA: Final = 1_000
+"""Characters or bytes; a longer value is text only, unless its column is named in `metadata`."""
+_LONG_TEXT: Final = 300
+"""A text of more characters may be split, so its first line becomes context of every chunk."""
+_MAX_NAMED_GAPS: Final = 100  # gaps of one reason that are reported one by one; further ones are only counted
+_CONVERSIONS: Final[Mapping[str, Callable[[Any], str]]] = {"s": str, "r": repr, "a": ascii}
+_OWNER_KEY: Final = "agent_id"
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+_METADATA_TYPES: Final = frozenset(
+    (type(None), bool, int, float, str, bytes, Decimal, UUID, dt.datetime, dt.date, dt.time, dt.timedelta)
 )
-_SPECIAL: Final = re.compile(r"['0-9+\-]|(?:inf|nan|true|false)$")
-_SCALE: Final = re.compile(r"(?:NUMERIC|DECIMAL)\s*\(\s*\d+\s*,\s*(\d+)\s*\)", re.IGNORECASE)
+_BYTES: Final = (bytes, bytearray, memoryview)
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
-    """A value of a driver as one that metadata can hold, of the same type where Python has it.
+def to_metadata(value: Any) -> Any:  # noqa: ANN401
+    """Convert a driver's value to a metadata value, of the same type where Python has it.
 
-    Arrays become lists, JSON and structs dicts with text keys, and types of a driver's own (ranges, addresses)
-    their text.
+    Arrays become lists, JSON and structs dicts with text keys, a driver's own types (ranges, addresses) text.
     """
-    return value if type(value) in _KEPT else _first(_PLAIN, value)(value)
+    return value if type(value) in _METADATA_TYPES else _converter(_TO_METADATA, value)(value)
 
 
-def text_of(value: Any) -> str:  # noqa: ANN401
-    """A value as it stands in a document's text: nothing for NULL and bytes, no exponent, no trailing invention.
+def value_text(value: Any) -> str:  # noqa: ANN401
+    """Return a value as it appears in a document's text: "" for NULL and bytes, decimals without exponent.
 
-    Decimal("1.10") is 1.10, a time stamp 2024-05-01 08:00:00+08:00, a list its values with commas, JSON is JSON.
+    Decimal("1.10") is 1.10, a timestamp 2024-05-01 08:00:00+08:00, a list its values with commas, JSON is JSON.
     """
-    return value if type(value) is str else str(_first(_TEXTS, value)(value))
+    return value if type(value) is str else str(_converter(_TO_TEXT, value)(value))
+
+
+def _converter(rules: tuple[tuple[Any, Convert], ...], value: Any) -> Convert:  # noqa: ANN401
+    return next(convert for types, convert in rules if isinstance(value, types))
 
 
 def _json(value: Any) -> str:  # noqa: ANN401
-    return json.dumps(value, ensure_ascii=False, default=text_of)
+    return json.dumps(value, ensure_ascii=False, default=value_text)
 
 
 def _list_text(value: Any) -> str:  # noqa: ANN401
     parts = list(value)
     if any(isinstance(part, Mapping | list | tuple) for part in parts):
         return _json(parts)
-    return ", ".join(filter(None, map(text_of, parts)))
+    return ", ".join(filter(None, map(value_text, parts)))
 
 
-def _same(value: Any) -> Any:  # noqa: ANN401
-    return value
+def _key_name(key: Any) -> str:  # noqa: ANN401
+    return key if isinstance(key, str) else value_text(key)
 
 
-_OCTETS: Final = (bytes, bytearray, memoryview)
-_PLAIN: Final[tuple[tuple[Any, Convert], ...]] = (
-    (_OCTETS, bytes),
-    (Mapping, lambda found: {_name(key): plain(part) for key, part in found.items()}),
-    ((list, tuple), lambda found: [plain(part) for part in found]),
-    ((set, frozenset), lambda found: sorted((plain(part) for part in found), key=repr)),
-    (tuple(_KEPT), _same),  # subclasses of a driver's own
+_TO_METADATA: Final[tuple[tuple[Any, Convert], ...]] = (
+    (_BYTES, bytes),
+    (Mapping, lambda value: {_key_name(key): to_metadata(part) for key, part in value.items()}),
+    ((list, tuple), lambda value: [to_metadata(part) for part in value]),
+    ((set, frozenset), lambda value: sorted((to_metadata(part) for part in value), key=repr)),
+    (tuple(_METADATA_TYPES), lambda value: value),  # a driver's own subclasses
     (object, str),
 )
-_TEXTS: Final[tuple[tuple[Any, Convert], ...]] = (
-    ((type(None), *_OCTETS), lambda _: ""),
-    (bool, lambda found: "true" if found else "false"),
-    (Decimal, lambda found: format(found, "f")),
-    (dt.datetime, lambda found: found.isoformat(" ")),
-    ((dt.date, dt.time), lambda found: found.isoformat()),
-    (Mapping, lambda found: _json({_name(key): part for key, part in found.items()})),
+_TO_TEXT: Final[tuple[tuple[Any, Convert], ...]] = (
+    ((type(None), *_BYTES), lambda _: ""),
+    (bool, lambda value: "true" if value else "false"),
+    (Decimal, lambda value: format(value, "f")),
+    (dt.datetime, lambda value: value.isoformat(" ")),
+    ((dt.date, dt.time), lambda value: value.isoformat()),
+    (Mapping, lambda value: _json({_key_name(key): part for key, part in value.items()})),
     ((list, tuple, set, frozenset), _list_text),
     (object, str),
 )
 
 
-def _first(rules: tuple[tuple[Any, Convert], ...], value: Any) -> Convert:  # noqa: ANN401
-    return next(rule for kinds, rule in rules if isinstance(value, kinds))
-
-
-def _name(key: Any) -> str:  # noqa: ANN401
-    return key if isinstance(key, str) else text_of(key)
-
-
 # -- keys -------------------------------------------------------------------------------------------------------------
 
+_NUMBER_LIKE: Final = re.compile(r"['0-9+\-]|(?:inf|nan|true|false)$")
 
-def key_text(values: tuple[Any, ...], *, typed: tuple[bool, ...] | None = None) -> str:
-    r"""A row's key as text: different keys always give different texts.
 
-    Parts are joined by "|", a "|" or "\" within a part is escaped. In a column of one type a text stays as it is. In
-    a column that may hold numbers beside text (SQLite, unless the column is declared), a text that reads like a number
-    gets an apostrophe in front, as in a spreadsheet, so that 1 and "1" are two keys. Equal instants of two zones are
-    one key.
+def key_text(values: tuple[Any, ...], *, single_typed: tuple[bool, ...] | None = None) -> str:
+    r"""Return a row's key as text; different keys always give different texts.
+
+    Parts are joined by "|"; "|" and "\" within a part are escaped. In a column of a single type a text stays as it is.
+    In a column that may hold numbers and text (SQLite, unless the column is declared), a text that looks like a number
+    gets an apostrophe in front, as in a spreadsheet, so that 1 and "1" are different keys. Equal instants in different
+    zones are one key.
 
     Args:
         values: The key's values, none of them None.
-        typed: For each whether its column holds one type only; None for no.
+        single_typed: For each whether its column holds one type only; None for no.
     """
-    marks = typed or (False,) * len(values)
-    return "|".join(_key_part(value, one_type) for value, one_type in zip(values, marks, strict=True))
+    flags = single_typed or (False,) * len(values)
+    return "|".join(map(_key_part, values, flags))
 
 
-def _key_part(given: Any, one_type: bool) -> str:  # noqa: ANN401, FBT001
-    value = plain(given)
+def _key_part(raw: Any, single_typed: bool) -> str:  # noqa: ANN401, FBT001
+    value = to_metadata(raw)
     if isinstance(value, str):
-        escaped = _escaped(value)
-        return f"'{escaped}" if not one_type and _SPECIAL.match(escaped) else escaped
-    return str(_first(_KEYS, value)(value))
+        escaped = _escape(value)
+        return f"'{escaped}" if not single_typed and _NUMBER_LIKE.match(escaped) else escaped
+    return str(_converter(_TO_KEY, value)(value))
 
 
 def _decimal_key(value: Decimal) -> str:
-    """1.1 and 1.10 are one number, and one key to a database."""
+    """Return the same text for 1.1 and 1.10, which are one key to a database."""
     if not value.is_finite():
         return str(value)
     return format(value.normalize(), "f") if value else "0"
 
 
-def _moment_key(value: dt.datetime) -> str:
+def _datetime_key(value: dt.datetime) -> str:
     return (value if value.tzinfo is None else value.astimezone(dt.UTC)).isoformat()
 
 
-def _packed_key(value: Any) -> str:  # noqa: ANN401
-    return rf"\j{_escaped(json.dumps(value, ensure_ascii=False, sort_keys=True, default=repr))}"
+def _json_key(value: Any) -> str:  # noqa: ANN401
+    return rf"\j{_escape(json.dumps(value, ensure_ascii=False, sort_keys=True, default=repr))}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|")
 
 
-_KEYS: Final[tuple[tuple[Any, Convert], ...]] = (
-    (bytes, lambda found: rf"\x{found.hex()}"),
+_TO_KEY: Final[tuple[tuple[Any, Convert], ...]] = (
+    (bytes, lambda value: rf"\x{value.hex()}"),
     (Decimal, _decimal_key),
-    (dt.datetime, _moment_key),
-    ((list, dict), _packed_key),
-    (object, text_of),
+    (dt.datetime, _datetime_key),
+    ((list, dict), _json_key),
+    (object, value_text),
 )
 
 
 # -- declared types that a driver does not apply ----------------------------------------------------------------------
 
+_SCALE: Final = re.compile(r"(?:NUMERIC|DECIMAL)\s*\(\s*\d+\s*,\s*(\d+)\s*\)", re.IGNORECASE)
 
-def conversion(declared: str, dialect: str) -> Convert | None:
-    """What turns a driver's value into the declared type, or None where the driver does that.
 
-    SQLite stores dates as text and decimals as floats; MySQL gives JSON as text and a boolean as a small number. A
+def converter(declared: str, dialect: str) -> Convert | None:
+    """Return the conversion of a driver's value to the declared type, or None where the driver does it.
+
+    SQLite stores dates as text and decimals as floats; MySQL returns JSON as text and booleans as small integers. A
     value that does not fit its declaration stays as it is.
     """
     kind = declared.upper()
     if dialect in {"mysql", "mariadb"}:
         if kind in {"TINYINT(1)", "BOOL", "BOOLEAN"}:
             return _boolean
-        return _lenient(json.loads, str) if kind == "JSON" else None
+        return _parsed(json.loads) if kind == "JSON" else None
     if dialect != "sqlite":
         return None
     if kind.startswith(("NUMERIC", "DECIMAL")):
         scale = _SCALE.match(kind)
         step = None if scale is None else Decimal(1).scaleb(-int(scale[1]))
         return lambda value: _decimal(value, step)
-    for prefix, convert in _SQLITE:
-        if kind.startswith(prefix):
-            return convert
-    return None
+    return next((convert for prefix, convert in _SQLITE_TYPES if kind.startswith(prefix)), None)
 
 
-def _lenient(convert: Convert, *kinds: type) -> Convert:
-    def converted(value: Any) -> Any:  # noqa: ANN401
-        if not isinstance(value, kinds):
+def _parsed(parse: Convert) -> Convert:
+    """Return a conversion that parses texts and leaves other values and unparsable texts as they are."""
+
+    def convert(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, str):
             return value
         try:
-            return convert(value)
+            return parse(value)
         except (ValueError, TypeError, RecursionError):
             return value
 
-    return converted
+    return convert
 
 
 def _boolean(value: Any) -> Any:  # noqa: ANN401
@@ -201,7 +201,7 @@ def _boolean(value: Any) -> Any:  # noqa: ANN401
 
 
 def _decimal(value: Any, step: Decimal | None) -> Any:  # noqa: ANN401
-    """Decimal('1.10') of the float 1.1 in a column of two places; never another number than was stored."""
+    """Return Decimal('1.10') for the float 1.1 in a column of scale 2; never another number than the stored one."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return value
     try:
@@ -214,35 +214,23 @@ def _decimal(value: Any, step: Decimal | None) -> Any:  # noqa: ANN401
     return rounded if rounded == number else number
 
 
-_SQLITE: Final[tuple[tuple[str, Convert], ...]] = (
-    ("DATETIME", _lenient(dt.datetime.fromisoformat, str)),
-    ("TIMESTAMP", _lenient(dt.datetime.fromisoformat, str)),
-    ("DATE", _lenient(dt.date.fromisoformat, str)),
-    ("TIME", _lenient(dt.time.fromisoformat, str)),
+_SQLITE_TYPES: Final[tuple[tuple[str, Convert], ...]] = (
+    ("DATETIME", _parsed(dt.datetime.fromisoformat)),
+    ("TIMESTAMP", _parsed(dt.datetime.fromisoformat)),
+    ("DATE", _parsed(dt.date.fromisoformat)),
+    ("TIME", _parsed(dt.time.fromisoformat)),
     ("BOOL", _boolean),
-    ("JSON", _lenient(json.loads, str)),
-    ("UUID", _lenient(UUID, str)),
+    ("JSON", _parsed(json.loads)),
+    ("UUID", _parsed(UUID)),
 )
 
 
-_READING: Final = "1"
-"""Raised when rows are read differently, so that stored versions no longer count as equal."""
-_LONGEST: Final = 1_000
-"""Characters or bytes; a longer value is text, not metadata, unless it was asked for by name."""
-_LONG_ROW: Final = 300
-"""A text of more characters may be split, so that its first line goes along as context."""
-_MOST_NAMED: Final = 100
-"""Rows without an address that are named one by one."""
-_CONVERSIONS: Final[Mapping[str, Callable[[Any], str]]] = {"s": str, "r": repr, "a": ascii}
-_CLAIM: Final = "agent_id"
-
-TextOf = Callable[[Mapping[str, Any]], str]
-NoAgent = Literal["refuse", "skip", "shared"]
+# -- rows -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How the rows of a source become documents, as the caller said it; see `DatabaseConnector`."""
+class RowOptions:
+    """How the rows of a source become documents; see the parameters of `DatabaseConnector`."""
 
     name: str
     label: str
@@ -257,211 +245,202 @@ class Reading:
     version_column: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Rejection:
+    """Why a row gives no document."""
+
+    reason: str
+    skipped: bool = False
+
+
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of a result's columns, told apart: the second "id" becomes "id_2"."""
-    given = list(names)
-    taken, found = set(given), []
-    for place, name in enumerate(given):
+    """Make the column names of a result unique: the second "id" becomes "id_2"."""
+    originals = list(names)
+    taken, result = set(originals), []
+    for index, name in enumerate(originals):
         unique, number = name, 2
-        if name in given[:place]:
+        if name in originals[:index]:
             while (unique := f"{name}_{number}") in taken:
                 number += 1
         taken.add(unique)
-        found.append(unique)
-    return tuple(found)
+        result.append(unique)
+    return tuple(result)
 
 
 class RowReader:
-    """Turns the rows of one result into items.
+    """Converts the rows of one result to source items.
 
     Args:
-        reading: What the caller asked for.
-        columns: Names of the result's columns, told apart.
-        typed: For each column whether it holds one type only.
-        conversions: For each column what makes its declared type of the driver's value, or None.
+        options: The options of the connector, completed by the table's key.
+        columns: Unique names of the result's columns.
+        single_typed: For each column whether it holds one type only.
+        converters: For each column the conversion to its declared type, or None.
 
     Raises:
-        UsageError: a column that was named is not in the result, or a column's name cannot be metadata.
+        UsageError: a column named in the options is not in the result, or a column's name cannot be metadata.
     """
 
     def __init__(
         self,
-        reading: Reading,
+        options: RowOptions,
         columns: Sequence[str],
-        typed: Sequence[bool],
-        conversions: Sequence[Convert | None],
+        single_typed: Sequence[bool],
+        converters: Sequence[Convert | None],
     ) -> None:
-        self._reading, self._columns = reading, tuple(columns)
-        self._places = {name: place for place, name in enumerate(columns)}
-        self._key = tuple(self._place(name, "key") for name in reading.key)
-        self._typed = tuple(typed[place] for place in self._key)
-        self._agent = (
-            None if reading.agent_column is None else self._place(reading.agent_column, "agent_column")
-        )
-        self._version = (
-            None if reading.version_column is None else self._place(reading.version_column, "version_column")
-        )
-        self._conversions = [(place, convert) for place, convert in enumerate(conversions) if convert]
-        self._kept = self._metadata_places()
-        self._text = self._writer()
-        self._unnamed: Counter[tuple[str, bool]] = Counter()
-        self._settings = "" if callable(reading.text) else self._fingerprint()
+        self._options, self._columns = options, tuple(columns)
+        self._index_by_name = {name: index for index, name in enumerate(columns)}
+        self._key = tuple(self._index(name, "key") for name in options.key)
+        self._key_single_typed = tuple(single_typed[index] for index in self._key)
+        agent, version = options.agent_column, options.version_column
+        self._agent = None if agent is None else self._index(agent, "agent_column")
+        self._version = None if version is None else self._index(version, "version_column")
+        self._converters = [(index, convert) for index, convert in enumerate(converters) if convert]
+        self._metadata_columns = self._metadata_indexes()
+        self._text = self._text_function()
+        self._gap_counts: Counter[tuple[str, bool]] = Counter()
+        self._settings = "" if callable(options.text) else self._settings_digest()
 
     def item(self, row: Sequence[Any], number: int) -> SourceItem | Gap | None:
-        """The item of a row, or why it is none; None when too many have said so already, see `unnamed`.
+        """Convert a row to an item, or to a gap; None for a gap that is only counted, see `gap_summaries`.
 
         Args:
-            row: Its values, as the driver gives them.
-            number: Its place in the result, from 1.
+            row: Its values, as the driver returns them.
+            number: Its position in the result, from 1.
         """
-        values = [plain(value) for value in row]
-        for place, convert in self._conversions:
-            values[place] = convert(values[place])
+        values = [to_metadata(value) for value in row]
+        for index, convert in self._converters:
+            values[index] = convert(values[index])
         key = self._key_of(values)
-        if isinstance(key, _Refusal):
-            return self._counted(Gap(f"{self._reading.name}: row {number}", key.reason, skipped=False))
-        doc_id = f"{self._reading.name}:{key}"
-        if not _is_utf8(doc_id):
-            shown = doc_id.encode("utf-8", "backslashreplace").decode()
-            return Gap(shown, "its key is no valid UTF-8: correct it in the database", skipped=False)
+        if isinstance(key, _Rejection):
+            return self._count(Gap(f"{self._options.name}: row {number}", key.reason, skipped=False))
+        doc_id = f"{self._options.name}:{key}"
+        escaped = doc_id.encode("utf-8", "backslashreplace").decode()
+        if escaped != doc_id:
+            return Gap(escaped, "its key is not valid UTF-8: correct it in the database", skipped=False)
         owner = self._owner(values)
-        if isinstance(owner, _Refusal):
+        if isinstance(owner, _Rejection):
             gap = Gap(doc_id, owner.reason, skipped=owner.skipped)
-            # one that failed is always named: what is stored under its key shall stay
-            return self._counted(gap) if gap.skipped else gap
+            # a failed one is always named, so that the document stored under its key stays
+            return self._count(gap) if gap.skipped else gap
         version = self._version_of(values, owner)
-        return SourceItem(doc_id, version, partial(self._load, doc_id, key, values, owner), size_of(values))
+        return SourceItem(doc_id, version, partial(self._load, doc_id, key, values, owner), row_size(values))
 
-    def unnamed(self) -> Iterator[Gap]:
-        """How many rows were left out without being named, for the end of the report."""
-        for (why, skipped), count in self._unnamed.items():
-            if count > _MOST_NAMED:
-                yield Gap(f"{self._reading.name}: {count - _MOST_NAMED:,} more rows", why, skipped=skipped)
+    def gap_summaries(self) -> Iterator[Gap]:
+        """Yield a gap for each reason with more gaps than are named, with the number of the others."""
+        for (reason, skipped), count in self._gap_counts.items():
+            if count > _MAX_NAMED_GAPS:
+                key = f"{self._options.name}: {count - _MAX_NAMED_GAPS:,} more rows"
+                yield Gap(key, reason, skipped=skipped)
 
-    def _counted(self, gap: Gap) -> Gap | None:
-        self._unnamed[gap.reason, gap.skipped] += 1
-        return gap if self._unnamed[gap.reason, gap.skipped] <= _MOST_NAMED else None
+    def _count(self, gap: Gap) -> Gap | None:
+        self._gap_counts[gap.reason, gap.skipped] += 1
+        return gap if self._gap_counts[gap.reason, gap.skipped] <= _MAX_NAMED_GAPS else None
 
     # -- parts of a row -------------------------------------------------------------------------------------------
 
-    def _key_of(self, values: Sequence[Any]) -> str | _Refusal:
-        if self._reading.content_addressed:
+    def _key_of(self, values: Sequence[Any]) -> str | _Rejection:
+        if self._options.content_addressed:
             return _digest(repr(values))
-        parts = tuple(values[place] for place in self._key)
-        missing = [name for name, part in zip(self._reading.key, parts, strict=True) if part is None]
-        if missing:
-            return _Refusal(
-                f"its key {', '.join(missing)} is NULL, so it has no address: choose key columns that every row has, "
+        parts = tuple(values[index] for index in self._key)
+        null_columns = [name for name, part in zip(self._options.key, parts, strict=True) if part is None]
+        if null_columns:
+            return _Rejection(
+                f"its key {', '.join(null_columns)} is NULL, so it has no id: choose key columns that every row has, "
                 "or content_addressed=True"
             )
-        return key_text(parts, typed=self._typed)
+        return key_text(parts, single_typed=self._key_single_typed)
 
-    def _owner(self, values: Sequence[Any]) -> str | _Refusal | None:
+    def _owner(self, values: Sequence[Any]) -> str | _Rejection | None:
         if self._agent is None:
-            return self._reading.agent_id
-        given, column = values[self._agent], self._reading.agent_column
-        if given is None:
-            if self._reading.no_agent == "shared":
+            return self._options.agent_id
+        agent, column = values[self._agent], self._options.agent_column
+        if agent is None:
+            if self._options.no_agent == "shared":
                 return None
-            return _Refusal(
-                f"its {column} is NULL, so nobody owns it: give it an agent, or say no_agent='shared' (every agent "
+            return _Rejection(
+                f"its {column} is NULL, so it has no owner: set its agent, or pass no_agent='shared' (every agent "
                 "sees such rows) or no_agent='skip'",
-                skipped=self._reading.no_agent == "skip",
+                skipped=self._options.no_agent == "skip",
             )
-        if isinstance(given, UUID) or (isinstance(given, int) and not isinstance(given, bool)):
-            return str(given)
+        if isinstance(agent, UUID) or (isinstance(agent, int) and not isinstance(agent, bool)):
+            return str(agent)
         try:
-            return check_agent_id(given)
+            return check_agent_id(agent)
         except ScopeError as error:
-            return _Refusal(f"its {column} {given!r} is no agent: {error}")
+            return _Rejection(f"its {column} {agent!r} is not a valid agent: {error}")
 
     def _version_of(self, values: Sequence[Any], owner: str | None) -> str | None:
-        if callable(self._reading.text):
-            return None  # nobody knows what the function says now
-        marked = None if self._version is None else values[self._version]
-        return _digest(repr((self._settings, owner, values if marked is None else marked)))
+        if callable(self._options.text):
+            return None  # the function may return another text for the same row
+        marker = None if self._version is None else values[self._version]
+        return _digest(repr((self._settings, owner, values if marker is None else marker)))
 
     def _load(self, doc_id: str, key: str, values: Sequence[Any], owner: str | None) -> list[SourceDocument]:
-        metadata: dict[str, Any] = {"type": "row", "table": self._reading.name}
-        for place in self._kept:
-            value = values[place]
-            if self._reading.metadata is not None or not _is_long(value):
-                metadata[self._columns[place]] = value
+        metadata: dict[str, Any] = {"type": "row", "table": self._options.name}
+        for index in self._metadata_columns:
+            value = values[index]
+            if self._options.metadata is not None or not _is_long(value):
+                metadata[self._columns[index]] = value
         text = self._text(values, key)
-        context = text.partition("\n")[0][:80] if len(text) > _LONG_ROW else ""
-        locator = {"table": self._reading.name, "key": key}
-        return [
-            SourceDocument(doc_id, text, metadata, owner, "plain", (Section(0, len(text), locator, context),))
-        ]
+        context = text.partition("\n")[0][:80] if len(text) > _LONG_TEXT else ""
+        section = Section(0, len(text), {"table": self._options.name, "key": key}, context)
+        return [SourceDocument(doc_id, text, metadata, owner, "plain", (section,))]
 
-    # -- what is decided once -------------------------------------------------------------------------------------
+    # -- preparation ----------------------------------------------------------------------------------------------
 
-    def _place(self, name: str, role: str) -> int:
-        if name not in self._places:
+    def _index(self, name: str, parameter: str) -> int:
+        if name not in self._index_by_name:
             raise UsageError(
-                f"DatabaseConnector({role}=…) names the column {name!r}, which {self._reading.name!r} does not have: "
-                f"its columns are {', '.join(map(repr, self._columns))}."
+                f"DatabaseConnector({parameter}=…) names the column {name!r}, which {self._options.name!r} does not "
+                f"have: its columns are {', '.join(map(repr, self._columns))}."
             )
-        return self._places[name]
+        return self._index_by_name[name]
 
-    def _metadata_places(self) -> list[int]:
-        asked = self._reading.metadata
-        places = (
-            list(range(len(self._columns)))
-            if asked is None
-            else [self._place(name, "metadata") for name in asked]
-        )
-        kept = [place for place in places if place != self._agent or self._columns[place] != _CLAIM]
-        if any(self._columns[place] == _CLAIM for place in kept):
+    def _metadata_indexes(self) -> list[int]:
+        names = self._columns if self._options.metadata is None else self._options.metadata
+        indexes = [self._index(name, "metadata") for name in names]
+        indexes = [index for index in indexes if index != self._agent or self._columns[index] != _OWNER_KEY]
+        if any(self._columns[index] == _OWNER_KEY for index in indexes):
             raise UsageError(
-                f"{self._reading.name!r} has a column 'agent_id', and whose rows they are is never guessed: pass "
-                "agent_column='agent_id' to keep each agent's rows to itself, name another column in the query, or "
-                "leave it out with metadata=[…]."
+                f"{self._options.name!r} has a column 'agent_id', and the owner of rows is never guessed: pass "
+                "agent_column='agent_id' to give each agent its own rows, rename the column in the query, or "
+                "omit it with metadata=[…]."
             )
-        return kept
+        return indexes
 
-    def _writer(self) -> Callable[[Sequence[Any], str], str]:
-        given = self._reading.text
-        if given is None:
+    def _text_function(self) -> Callable[[Sequence[Any], str], str]:
+        """Return the function from a row's values and key to its text."""
+        text = self._options.text
+        if text is None:
             return self._default_text
-        if not isinstance(given, str):
-            return lambda values, key: _told(given, dict(zip(self._columns, values, strict=True)))
-        parts = []
-        for literal, name, spec, conversion in template_parts(given):
-            place = None if name is None else self._place(name, "text")
-            parts.append((literal, place, spec, conversion))
-        return lambda values, key: _filled(parts, values)
+        if not isinstance(text, str):
+            return lambda values, key: _call_text(text, dict(zip(self._columns, values, strict=True)))
+        parts = [
+            (literal, None if name is None else self._index(name, "text"), spec, conversion)
+            for literal, name, spec, conversion in template_parts(text)
+        ]
+        return lambda values, key: _fill_template(parts, values)
 
     def _default_text(self, values: Sequence[Any], key: str) -> str:
-        """First "用户 7", then one line a column that says something: "姓名：张三", or "name: Ada"."""
-        labels = self._reading.labels or {}
-        shown = (
-            ""
-            if self._reading.content_addressed
-            else ", ".join(text_of(values[place]) for place in self._key)
-        )
-        lines = [f"{self._reading.label} {shown}".strip()]
-        for place, (name, value) in enumerate(zip(self._columns, values, strict=True)):
-            text = text_of(value)
-            if text.strip() and place not in self._key and place != self._agent:
+        """Return label and key ("用户 7"), then a line per non-empty column: "姓名：张三", or "name: Ada"."""
+        labels = self._options.labels or {}
+        keys = "" if self._options.content_addressed else ", ".join(value_text(values[i]) for i in self._key)
+        lines = [f"{self._options.label} {keys}".strip()]
+        for index, (name, value) in enumerate(zip(self._columns, values, strict=True)):
+            text = value_text(value)
+            if text.strip() and index not in self._key and index != self._agent:
                 label = labels.get(name, name)
                 lines.append(f"{label}：{text}" if not label.isascii() else f"{label}: {text}")
-        return "\n".join(lines) if len(lines) > 1 or shown else ""
+        return "\n".join(lines) if len(lines) > 1 or keys else ""
 
-    def _fingerprint(self) -> str:
-        reading = self._reading
-        settings = (
-            _READING,
-            reading.label,
-            reading.text,
-            reading.metadata,
-            sorted((reading.labels or {}).items()),
-        )
+    def _settings_digest(self) -> str:
+        options, labels = self._options, sorted((self._options.labels or {}).items())
+        settings = (_FORMAT_VERSION, options.label, options.text, options.metadata, labels)
         return _digest(repr((settings, self._columns)))
 
 
 def template_parts(template: str) -> list[tuple[str, str | None, str, str | None]]:
-    """(literal, column, format, conversion) of a template like "{姓名} lives in {city}".
+    """Parse a template like "{姓名} lives in {city}" to tuples (literal, column, format, conversion).
 
     Raises:
         UsageError: its braces do not match.
@@ -470,73 +449,55 @@ def template_parts(template: str) -> list[tuple[str, str | None, str, str | None
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
         raise UsageError(
-            f"DatabaseConnector(text={template!r}) cannot be read: {error}. Write {{column}}, and {{{{ for a brace."
+            f"DatabaseConnector(text={template!r}) cannot be parsed: {error}. Write {{column}}, and {{{{ for a brace."
         ) from error
     return [(literal, name, spec or "", conversion) for literal, name, spec, conversion in parsed]
 
 
-def _told(text: TextOf, row: Mapping[str, Any]) -> str:
-    """What the caller's function says of a row.
+def _call_text(function: TextOf, row: Mapping[str, Any]) -> str:
+    """Return the text of the caller's function for a row.
 
     Raises:
-        UnreadableSourceError: it fails, or gives something else than a text.
+        UnreadableSourceError: it fails, or returns something else than text.
     """
     try:
-        told = text(row)
+        text = function(row)
     except Exception as error:
         raise UnreadableSourceError(
             f"DatabaseConnector(text=…) failed for it with {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(told, str):
+    if not isinstance(text, str):
         raise UnreadableSourceError(
-            f"DatabaseConnector(text=…) gave a {type(told).__name__} for it: return a text, '' for a row to leave out"
+            f"DatabaseConnector(text=…) returned a {type(text).__name__} for it: return a text, '' to omit the row"
         )
-    return told
+    return text
 
 
-def _filled(parts: Iterable[tuple[str, int | None, str, str | None]], values: Sequence[Any]) -> str:
-    written = []
-    for literal, place, spec, conversion in parts:
-        written.append(literal)
-        if place is None or values[place] is None:
+def _fill_template(parts: Iterable[tuple[str, int | None, str, str | None]], values: Sequence[Any]) -> str:
+    texts = []
+    for literal, index, spec, conversion in parts:
+        texts.append(literal)
+        if index is None or values[index] is None:
             continue
-        value = values[place]
-        if conversion:
-            value = _CONVERSIONS[conversion](value)
+        value = _CONVERSIONS[conversion](values[index]) if conversion else values[index]
         try:
-            written.append(format(value, spec) if spec else text_of(value))
+            texts.append(format(value, spec) if spec else value_text(value))
         except (ValueError, TypeError) as error:
             raise UnreadableSourceError(
-                f"DatabaseConnector(text=…) cannot write {value!r} as {{:{spec}}}: {error}"
+                f"DatabaseConnector(text=…) cannot format {value!r} as {{:{spec}}}: {error}"
             ) from error
-    return "".join(written)
+    return "".join(texts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """Why a row becomes no document."""
-
-    reason: str
-    skipped: bool = False
-
-
-def size_of(row: Sequence[Any]) -> int:
-    """Characters that a row's values hold, roughly."""
+def row_size(row: Sequence[Any]) -> int:
+    """Return the approximate number of characters of a row's values."""
     return sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
 
 
 def _is_long(value: Any) -> bool:  # noqa: ANN401
     if isinstance(value, str | bytes):
-        return len(value) > _LONGEST
-    return isinstance(value, list | dict) and len(repr(value)) > _LONGEST
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+        return len(value) > _MAX_METADATA
+    return isinstance(value, list | dict) and len(repr(value)) > _MAX_METADATA
 
 
 def _digest(text: str) -> str:

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from langchain_agentrag.connectors.files.formats import read
-from langchain_agentrag.connectors.files.pdf import unwrapped
+from langchain_agentrag.connectors.files.pdf import join_wrapped_lines
 from langchain_agentrag.errors import UnreadableSourceError
 from langchain_agentrag.text.chunking import Chunking, chunk_document
 from langchain_agentrag.types import SourceDocument
@@ -91,10 +91,10 @@ def test_wrapped_chinese_lines_of_a_pdf_are_joined_and_headings_are_not():
         "第一节 概述\n"
         + "这是一段很长的中文说明文字需要换行才能放下所以会自\n动选择换行的地方。\n短行\n下一段从这里开始。"
     )
-    assert "会自动选择" in unwrapped(page)
-    assert "概述\n" in unwrapped(page)
-    assert "短行\n下一段" in unwrapped(page)
-    assert unwrapped("an exam-\nple of state-of-\nthe-art") == "an example of state-of-\nthe-art"
+    assert "会自动选择" in join_wrapped_lines(page)
+    assert "概述\n" in join_wrapped_lines(page)
+    assert "短行\n下一段" in join_wrapped_lines(page)
+    assert join_wrapped_lines("an exam-\nple of state-of-\nthe-art") == "an example of state-of-\nthe-art"
 
 
 # --- Word -----------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_bombs_are_not_unpacked(monkeypatch):
     bomb = gzip.compress(bytes(20 * MEGABYTE))
     with pytest.raises(UnreadableSourceError, match="max_bytes"):
         read("x.txt.gz", bomb, MEGABYTE)
-    monkeypatch.setattr("langchain_agentrag.connectors.files.content._UNPACKED", MEGABYTE)
+    monkeypatch.setattr("langchain_agentrag.connectors.files.content._MAX_UNPACKED", MEGABYTE)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/document.xml", bytes(2 * MEGABYTE))

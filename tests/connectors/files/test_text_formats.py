@@ -14,7 +14,7 @@ import pytest
 
 from langchain_agentrag.connector import NotIndexableError, SourceItem
 from langchain_agentrag.connectors.files import FileSystemConnector
-from langchain_agentrag.connectors.files.formats import format_of, read, reason_to_leave_out
+from langchain_agentrag.connectors.files.formats import format_of, read, skip_reason
 from langchain_agentrag.errors import MissingExtraError, UnreadableSourceError
 from langchain_agentrag.text.chunking import Chunking, chunk_document
 from langchain_agentrag.types import SourceDocument
@@ -231,10 +231,10 @@ def test_formats_are_told_by_name_then_by_first_bytes(name, head, expected):
 
 
 def test_every_reason_to_leave_a_file_out_says_what_it_is():
-    assert "image" in reason_to_leave_out("a/B.PNG")
-    assert "archive" in reason_to_leave_out("x.tar.gz")
-    assert reason_to_leave_out("x.gz.md") is None
-    assert reason_to_leave_out("Makefile") is None
+    assert "image" in skip_reason("a/B.PNG")
+    assert "archive" in skip_reason("x.tar.gz")
+    assert skip_reason("x.gz.md") is None
+    assert skip_reason("Makefile") is None
 
 
 @pytest.mark.parametrize(

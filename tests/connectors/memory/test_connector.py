@@ -68,7 +68,7 @@ class TestWhose:
         report = indexer.sync(AgentMemoryConnector(log, agent_id=lambda session: session.agent_id))
         assert report.added == 3
         assert [failure.key for failure in report.failed] == ["t"]
-        assert "gave no agent" in report.failed[0].reason
+        assert "returned no agent" in report.failed[0].reason
         for agent, code in (("a", "4711"), ("A", "4712"), ("a ", "4713")):
             assert [hit.text[-4:] for hit in indexer.search("口令", k=9, agent_id=agent)] == [code]
         for stranger in (None, "t", "无主", "a  "):

@@ -8,13 +8,18 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from langchain_agentrag.connectors.memory import ToolCall, Turn
-from langchain_agentrag.connectors.memory.dialogue import Reading, Recorded, entries_of, when
+from langchain_agentrag.connectors.memory.dialogue import (
+    ReadOptions,
+    StoredMessage,
+    entries_from_messages,
+    parse_timestamp,
+)
 from langchain_agentrag.connectors.memory.messages import read_message
 
 
 def joined(*raws, problems=None, **reading):
-    messages = [Recorded(read_message(raw), str(place)) for place, raw in enumerate(raws)]
-    return entries_of("s", messages, Reading(**reading), problems)
+    messages = [StoredMessage(read_message(raw), str(place)) for place, raw in enumerate(raws)]
+    return entries_from_messages("s", messages, ReadOptions(**reading), problems)
 
 
 def asks(tool: str, call_id: str | None, **arguments):
@@ -126,11 +131,11 @@ STAMPS = {
 
 @pytest.mark.parametrize("form", STAMPS)
 def test_every_form_of_a_time_is_the_same_moment(form):
-    assert when(STAMPS[form], SHANGHAI) == NOON
+    assert parse_timestamp(STAMPS[form], SHANGHAI) == NOON
 
 
 def test_a_naive_time_is_utc_when_no_zone_is_given():
-    assert when("2024-05-01T04:00:00") == NOON
+    assert parse_timestamp("2024-05-01T04:00:00") == NOON
 
 
 @pytest.mark.parametrize("stamp", ["yesterday", -1, float("nan"), True, {}, "2024-13-45"])

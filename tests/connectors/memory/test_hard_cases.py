@@ -187,7 +187,7 @@ class TestZones:
         ]
         report = indexer.sync(AgentMemoryConnector(log(tmp_path, *records), agent_id="a"))
         assert (report.added, len(report.failed)) == (3, 1)
-        assert "'gestern' is no time" in report.failed[0].reason
+        assert "'gestern' is not a time" in report.failed[0].reason
         assert "2024-02-31" in report.failed[0].reason
 
 

@@ -184,7 +184,7 @@ def test_a_folder_of_files_is_one_source(tmp_path, indexer):
 def test_a_file_that_holds_no_history_says_so(tmp_path, content):
     path = tmp_path / "memory.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(ConnectorError, match=r"Nothing was deleted.*Known are"):
+    with pytest.raises(ConnectorError, match=r"Nothing was deleted.*Known formats"):
         list(AgentMemoryConnector(path, agent_id="a").items())
 
 

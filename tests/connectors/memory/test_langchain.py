@@ -107,7 +107,7 @@ class TestSQL:
                 )
         report = indexer.sync(AgentMemoryConnector(engine, agent_id="a", table=history.table))
         assert (report.added, len(report.failed)) == (3, 1)
-        assert "row 6" in report.failed[0].reason
+        assert "entry 6" in report.failed[0].reason
         assert indexer.sync(AgentMemoryConnector(engine, agent_id="a", table=history.table)).deleted == 0
 
     def test_null_content_and_null_sessions_are_read(self, history, engine):

@@ -419,3 +419,15 @@ def test_checkpoints_and_store_in_one_database_must_be_told_apart(tmp_path):
     assert told(read(path, backend="langgraph-checkpoints")) == TOLD
     assert [document.text for document in read(path, backend="langgraph-store")] == ["记下的"]
     connection.close()
+
+
+def test_the_digest_of_a_message_without_an_id_does_not_change():
+    """It is part of document ids, so it must not depend on names in the code."""
+    from langchain_agentrag.connectors.memory.langgraph_checkpoints import _content_digest
+    from langchain_agentrag.connectors.memory.messages import read_message
+
+    call = {"name": "search", "args": {"q": "退款"}, "id": "c1"}
+    message = {"role": "assistant", "content": "稍等", "tool_calls": [call]}
+    result = {"role": "tool", "content": "七天", "tool_call_id": "c1", "status": "success"}
+    assert _content_digest(read_message(message)) == "d86b5b95"
+    assert _content_digest(read_message(result)) == "699f1c5d"

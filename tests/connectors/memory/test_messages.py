@@ -19,14 +19,14 @@ from langchain_core.messages import (
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
 
 from langchain_agentrag.connectors.memory.messages import (
-    Call,
     NotAMessageError,
+    ToolRequest,
     looks_like_message,
     read_message,
 )
 
 ASKED = AIMessage("稍等", tool_calls=[{"name": "search", "args": {"q": "退款"}, "id": "c1"}], id="m1")
-CALL = Call("search", {"q": "退款"}, "c1")
+CALL = ToolRequest("search", {"q": "退款"}, "c1")
 OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"q": "退款"}'}}
 
 CALLING = {
@@ -201,7 +201,7 @@ def test_a_summary_is_marked():
 )  # fmt: skip
 def test_what_is_no_message_is_refused_without_telling_what_it_says(raw):
     assert not looks_like_message(raw)
-    with pytest.raises(NotAMessageError, match="is no message"):
+    with pytest.raises(NotAMessageError, match="is not a message"):
         read_message(raw)
 
 

@@ -114,8 +114,8 @@ def test_json_of_mariadb_is_json(fresh, indexer):
     ("text", "said"),
     [
         (lambda row: row["zz"], "KeyError"),
-        (lambda row: row["id"], "gave a int"),
-        (lambda row: None, "gave a NoneType"),
+        (lambda row: row["id"], "returned a int"),
+        (lambda row: None, "returned a NoneType"),
         ("{id:q}", "{:q}"),
     ],
 )

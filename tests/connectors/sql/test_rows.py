@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.connector import Gap, SourceItem
 from langchain_agentrag.connectors.sql.rows import (
-    Reading,
+    RowOptions,
     RowReader,
-    conversion,
+    converter,
     key_text,
-    plain,
-    text_of,
+    to_metadata,
     unique_names,
+    value_text,
 )
 from langchain_agentrag.errors import UsageError
 
@@ -63,7 +63,7 @@ def test_different_keys_in_typed_columns_have_different_texts(keys):
     one, two = keys
     assume(one != two)
     typed = (True,) * len(one)
-    assert key_text(one, typed=typed) != key_text(two, typed=typed)
+    assert key_text(one, single_typed=typed) != key_text(two, single_typed=typed)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_keys_read_as_one_would_write_them():
     assert key_text((7,)) == "7"
     assert key_text(("用户甲",)) == "用户甲"
     assert key_text(("#W2611340", 0)) == "#W2611340|0"
-    assert key_text(("165",), typed=(True,)) == "165"
+    assert key_text(("165",), single_typed=(True,)) == "165"
     assert key_text((Decimal("1.10"),)) == key_text((Decimal("1.1"),)) == "1.1"
     zoned = dt.datetime(2026, 3, 1, 8, tzinfo=dt.timezone(dt.timedelta(hours=8)))
     assert key_text((zoned,)) == key_text((zoned.astimezone(dt.UTC),))
@@ -125,7 +125,7 @@ def test_told_apart_names_are_distinct_and_keep_the_first(names):
     ],
 )
 def test_values_have_a_plain_text(value, text):
-    assert text_of(plain(value)) == text
+    assert value_text(to_metadata(value)) == text
 
 
 ANY = st.recursive(
@@ -139,8 +139,8 @@ ANY = st.recursive(
 
 @given(ANY)
 def test_every_value_can_be_metadata_and_text(value):
-    codec.encode({"value": plain(value)})
-    assert "None" not in text_of(plain(value)) or "None" in repr(value)
+    codec.encode({"value": to_metadata(value)})
+    assert "None" not in value_text(to_metadata(value)) or "None" in repr(value)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_every_value_can_be_metadata_and_text(value):
     ],
 )
 def test_declared_types_that_a_driver_leaves_out_are_applied(declared, dialect, stored, value):
-    found = conversion(declared, dialect)(stored)
+    found = converter(declared, dialect)(stored)
     assert (type(found), found) == (type(value), value)
 
 
@@ -170,7 +170,7 @@ def test_declared_types_that_a_driver_leaves_out_are_applied(declared, dialect, 
 
 def reader(*columns: str, **settings) -> RowReader:
     settings = {"name": "users", "label": "users", "key": (columns[0],)} | settings
-    return RowReader(Reading(**settings), columns, [True] * len(columns), [None] * len(columns))
+    return RowReader(RowOptions(**settings), columns, [True] * len(columns), [None] * len(columns))
 
 
 def only(rows: RowReader, *values: object):
@@ -215,7 +215,7 @@ def test_a_null_in_the_key_is_refused_and_a_million_of_them_are_counted():
     gaps = [gap for number in range(1_000) if (gap := rows.item(("a", None), number)) is not None]
     assert all(isinstance(gap, Gap) and not gap.skipped and "line is NULL" in gap.reason for gap in gaps)
     assert len(gaps) == 100
-    assert [gap.key for gap in rows.unnamed()] == ["users: 900 more rows"]
+    assert [gap.key for gap in rows.gap_summaries()] == ["users: 900 more rows"]
 
 
 def test_metadata_holds_all_columns_but_long_texts_unless_they_are_named():
