@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from langchain_agentrag.errors import AgentRagError, ScopeError, UsageError
 from langchain_agentrag.guard.operations import AgentOperations, Operations
 from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome, Proposal, RiskName, ToolRule
-from langchain_agentrag.guard.validation import validators_of
+from langchain_agentrag.guard.validation import pydantic_check
 from langchain_agentrag.langchain.identity import caller, check_identity
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class ToolGuardMiddleware(AgentMiddleware[Any, Any, Any]):
                 tool.name,
                 schema,
                 self._rules[tool.name],
-                validators_of(tool.args_schema, schema.get("properties", {})),
+                pydantic_check(tool.args_schema, schema.get("properties", {})),
             )
             known = self._known[tool.name] = (tool, guarded)
         return known[1]
