@@ -61,6 +61,18 @@ class ValidatedArguments:
     errors: tuple[ArgumentError, ...] = ()
 
 
+def require_jsonschema() -> None:
+    """Check that the extra `guard` is installed.
+
+    Raises:
+        MissingExtraError: it is not.
+    """
+    try:
+        import jsonschema  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("Guarded tools", "guard") from error
+
+
 class ArgumentSchema:
     """JSON Schema of a tool's arguments, closed: an argument it does not name is refused.
 
@@ -76,13 +88,12 @@ class ArgumentSchema:
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        try:
-            from jsonschema import Draft202012Validator
-            from jsonschema.exceptions import SchemaError
-            from jsonschema.validators import validator_for
-            from referencing import Registry
-        except ImportError as error:
-            raise MissingExtraError("Guarded tools", "guard") from error
+        require_jsonschema()
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import validator_for
+        from referencing import Registry
+
         plain = json.loads(json.dumps(schema))
         if not isinstance(plain, dict) or plain.get("type", "object") != "object":
             raise UsageError(f"A tool's arguments are an object, not what {schema!r} describes.")

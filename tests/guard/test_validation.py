@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from langchain_agentrag.errors import UsageError
+from langchain_agentrag.errors import MissingExtraError, UsageError
 from langchain_agentrag.guard.validation import MAX_ERRORS, ArgumentSchema
 
 TRANSFER = {
@@ -254,3 +257,21 @@ def test_a_long_list_of_errors_is_cut_and_a_long_value_too():
 def test_defaults_are_what_an_absent_argument_means():
     assert SCHEMA.with_defaults({"amount": 1}) == {"amount": 1, "count": 5}
     assert SCHEMA.with_defaults({"amount": 1, "count": 7})["count"] == 7
+
+
+def test_a_missing_jsonschema_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[guard\]"):
+        ArgumentSchema({})
+
+
+def test_jsonschema_is_loaded_with_the_first_schema_only():
+    code = (
+        "import sys\nsys.modules['jsonschema'] = sys.modules['referencing'] = None\n"
+        "from langchain_agentrag import NothingDone, Operations, ToolRule, run_agent\n"
+        "from langchain_agentrag.guard.loop import Answer\n"
+        "assert ToolRule('low') and Operations and NothingDone\n"
+        "print(run_agent(lambda situation: Answer('7'), {}, '?').answer)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "7"), done.stderr

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from langchain_agentrag.errors import AgentRagError, ScopeError, UsageError
 from langchain_agentrag.guard.operations import AgentOperations, Operations
 from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome, Proposal, RiskName, ToolRule
-from langchain_agentrag.guard.validation import pydantic_check
+from langchain_agentrag.guard.validation import pydantic_check, require_jsonschema
 from langchain_agentrag.langchain.identity import caller, check_identity
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class ToolGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     Raises:
         ScopeError: no agent is named, or both ways to name one are used.
         UsageError: a level of risk that does not exist.
+        MissingExtraError: jsonschema is not installed (extra `guard`).
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class ToolGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         interrupt_for_approval: bool = False,
     ) -> None:
         super().__init__()
+        require_jsonschema()
         check_identity(agent_id, agent_id_key)
         if agent_id is None and agent_id_key is None:
             raise ScopeError("Calls with side effects need an agent: pass agent_id=… or agent_id_key=….")
