@@ -138,32 +138,30 @@ class _Call:
 _Loop = Generator[_Call, Any, RunResult]
 
 
+@dataclass
 class _Run:
-    """One run of the agent loop, independent of how its calls are waited for."""
+    """One run of the agent loop, independent of how its calls are waited for; see `run_agent`."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        tools: Tools,
-        question: str,
-        budget: Budget | None = None,
-        operations: AgentOperations | None = None,
-        guarded: Iterable[GuardedTool] = (),
-        task: str | None = None,
-        cancelled: Callable[[], bool] = lambda: False,
-        on_event: Callable[[TaskEvent], None] = lambda _: None,
-        language: Language | None = None,
-    ) -> None:
-        self._guarded = {tool.name: tool for tool in guarded}
-        missing = sorted(self._guarded.keys() - tools.keys())
+    policy: Policy
+    tools: Tools
+    question: str
+    budget: Budget | None = None
+    operations: AgentOperations | None = None
+    guarded: Iterable[GuardedTool] = ()
+    task: str | None = None
+    cancelled: Callable[[], bool] = lambda: False
+    on_event: Callable[[TaskEvent], None] = lambda _: None
+    language: Language | None = None
+
+    def __post_init__(self) -> None:
+        self._guarded = {tool.name: tool for tool in self.guarded}
+        missing = sorted(self._guarded.keys() - self.tools.keys())
         if missing:
-            raise UsageError(f"The guarded tool {missing[0]!r} is not among the tools {sorted(tools)}.")
-        if self._guarded and operations is None:
+            raise UsageError(f"The guarded tool {missing[0]!r} is not among the tools {sorted(self.tools)}.")
+        if self._guarded and self.operations is None:
             raise UsageError(f"The tools {sorted(self._guarded)} are guarded: pass operations=… of an agent.")
-        self._policy, self._tools, self._question, self._budget = policy, tools, question, budget or Budget()
-        self._operations, self._cancelled, self._on_event = operations, cancelled, on_event
-        self._language: Language = language or language_of(question)
-        self._state = TaskState(task or uuid.uuid4().hex)
+        self._budget = self.budget or Budget()
+        self._state = TaskState(self.task or uuid.uuid4().hex)
         self._events: list[TaskEvent] = []
         self._steps: list[Step] = []
         self._start = time.monotonic()
@@ -198,14 +196,14 @@ class _Run:
             return self._end("failed", "policy", reason=reason)
         if isinstance(decision, Answer):
             return self._end("succeeded", "answered", answer=str(decision.text), cost=decision.cost)
-        if self._cancelled():
+        if self.cancelled():
             return self._end("cancelled", "cancelled", cost=decision.cost)
         self._emit("planned", str(decision.tool), decision.cost)
         return None
 
     def _stop_reason(self) -> Stopped | None:
         left, budget = self.seconds_left(), self._budget
-        if self._cancelled():
+        if self.cancelled():
             return "cancelled"
         if left is not None and left <= 0:
             return "seconds"
@@ -241,14 +239,14 @@ class _Run:
     def _policy_call(self, *, must_answer: bool) -> _Call:
         budget = self._budget
         situation = Situation(
-            self._question,
+            self.question,
             tuple(self._steps),
             max(0, budget.steps - self._state.step),
             self.seconds_left(),
             None if budget.cost is None else max(0.0, budget.cost - self._state.cost),
             must_answer,
         )
-        return _Call(lambda: self._policy(situation), lambda: _call_async(self._policy, situation))
+        return _Call(lambda: self.policy(situation), lambda: _call_async(self.policy, situation))
 
     def _act(self, decision: Act) -> Generator[_Call, Any, bool]:
         """Call the tool and record the step; False when the time was over first."""
@@ -274,15 +272,15 @@ class _Run:
         return True
 
     def _tool_call(self, decision: Act) -> _Call:
-        if decision.tool not in self._tools:
+        if decision.tool not in self.tools:
             raise UsageError(
-                f"there is no tool {decision.tool!r}; the tools are {', '.join(sorted(self._tools))}"
+                f"there is no tool {decision.tool!r}; the tools are {', '.join(sorted(self.tools))}"
             )
-        function, guarded = self._tools[decision.tool], self._guarded.get(decision.tool)
+        function, guarded = self.tools[decision.tool], self._guarded.get(decision.tool)
         arguments = dict(decision.arguments)
-        if guarded is None or self._operations is None:
+        if guarded is None or self.operations is None:
             return _Call(lambda: function(**arguments), lambda: _call_async(function, **arguments))
-        operations, scope = self._operations, self._state.task
+        operations, scope = self.operations, self._state.task
 
         def run() -> Observation:
             return _observation_of(
@@ -302,7 +300,7 @@ class _Run:
         event = self._state.next(kind, detail, cost)
         self._state = advance(self._state, event)
         self._events.append(event)
-        self._on_event(event)
+        self.on_event(event)
 
     def _end(
         self,
@@ -315,7 +313,8 @@ class _Run:
     ) -> RunResult:
         self._emit(kind, reason or stopped, cost)
         steps = tuple(self._steps)
-        message = final_message(self._language, self._question, stopped, answer, steps, reason)
+        language = self.language or language_of(self.question)
+        message = final_message(language, self.question, stopped, answer, steps, reason)
         seconds = time.monotonic() - self._start
         return RunResult(self._state, stopped, answer, message, steps, tuple(self._events), seconds)
 

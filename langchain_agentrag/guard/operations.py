@@ -249,7 +249,8 @@ class AgentOperations:
         if risk_level(risk) > risk_level(max_risk):
             return Outcome("refused", operations.replies.too_risky(tool.name, risk, max_risk))
         if risk == "read":
-            return _UnrecordedCall(operations, tool.name, validated.arguments, paused_by)
+            key = OperationKey("", "", tool.name, "", "", risk)
+            return _UnrecordedCall(operations, key, validated.arguments, paused_by)
         complete = tool.with_defaults(validated.arguments)
         identity = operation_id or derived_id(self._principal, tool.name, complete, scope)
         key = OperationKey(self._principal, identity, tool.name, canonical(complete), scope, risk)
@@ -380,15 +381,6 @@ class _RecordedCall:
 
 class _UnrecordedCall(_RecordedCall):
     """Call of a tool that changes nothing: it is made each time and not recorded."""
-
-    def __init__(
-        self,
-        operations: Operations,
-        tool: str,
-        arguments: dict[str, Any],
-        paused_by: tuple[type[BaseException], ...],
-    ) -> None:
-        super().__init__(operations, OperationKey("", "", tool, "", "", "read"), arguments, paused_by)
 
     def begin(self) -> Outcome | None:
         return None

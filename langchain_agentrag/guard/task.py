@@ -13,7 +13,7 @@ processes, in whatever order, lead to one state or to an error, never to a wrong
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -22,8 +22,6 @@ from langchain_agentrag.errors import TaskEventError, UsageError
 Phase = Literal["planning", "executing", "observing", "succeeded", "failed", "cancelled"]
 EventKind = Literal["planned", "executed", "observed", "succeeded", "failed", "cancelled"]
 Stopped = Literal["answered", "steps", "seconds", "cost", "loop", "cancelled", "policy"]
-
-FINAL_PHASES: frozenset[Phase] = frozenset({"succeeded", "failed", "cancelled"})
 
 _TRANSITIONS: dict[tuple[Phase, EventKind], Phase] = {
     ("planning", "planned"): "executing",
@@ -79,7 +77,7 @@ class TaskState:
     @property
     def ended(self) -> bool:
         """Whether no event can follow."""
-        return self.phase in FINAL_PHASES
+        return self.phase in {"succeeded", "failed", "cancelled"}
 
     def next(self, kind: EventKind, detail: str = "", cost: float = 0.0) -> TaskEvent:
         """Return the event of a kind that would come next."""
@@ -110,18 +108,6 @@ def advance(state: TaskState, event: TaskEvent) -> TaskState:
         detail=event.detail,
         cost=state.cost + event.cost,
     )
-
-
-def replay(task: str, events: Iterable[TaskEvent]) -> TaskState:
-    """Return the state of a task after its events, in order.
-
-    Raises:
-        TaskEventError: one of them does not fit.
-    """
-    state = TaskState(task)
-    for event in events:
-        state = advance(state, event)
-    return state
 
 
 def _rejection_reason(state: TaskState, event: TaskEvent) -> str | None:
@@ -242,7 +228,7 @@ class RunResult:
         answer: Answer of the policy; "" without one.
         message: Text for the user: the answer, or what was done and why there is no answer.
         steps: Steps done.
-        events: Events of the task; `replay` turns them into `state`.
+        events: Events of the task; `functools.reduce(advance, events, TaskState(task))` is `state`.
         seconds: Wall time.
     """
 

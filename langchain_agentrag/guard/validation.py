@@ -106,7 +106,7 @@ class ArgumentSchema:
         draft = validator.META_SCHEMA.get("$schema", "")
         _check_references(plain, draft)
         modern = draft.startswith("https://json-schema.org/draft/20")
-        closed = _closed(plain, modern=modern, partial=frozenset(_partial_references(plain, combined=False)))
+        closed = _close(plain, modern=modern)
         self._validator = validator(closed, registry=Registry(), format_checker=validator.FORMAT_CHECKER)
         self._defaults = {
             name: part["default"]
@@ -243,48 +243,46 @@ def _combines(key: str, schema: dict[str, Any]) -> bool:
     return key == "allOf" or bool(schema.get("properties")) or "allOf" in schema or "$ref" in schema
 
 
-def _closed(
-    schema: Any,  # noqa: ANN401  a schema may be true or false
-    *,
-    modern: bool,
-    partial: frozenset[str],
-    pointer: str = "#",
-    combined: bool = False,
-) -> Any:  # noqa: ANN401
+def _close(schema: dict[str, Any], *, modern: bool) -> dict[str, Any]:
     """Return the schema in which every object that names its properties allows no others.
 
     Args:
-        schema: A schema or a list of them.
+        schema: The schema.
         modern: Whether its draft knows `unevaluatedProperties` (2019-09 and later).
-        partial: Pointers of definitions to leave open; see `_partial_references`.
-        pointer: JSON Pointer of the schema.
-        combined: Whether another schema describes the same object.
     """
-    if isinstance(schema, list):
-        return [_closed(part, modern=modern, partial=partial, combined=combined) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed: dict[str, Any] = {}
-    for key, item in schema.items():
-        if key in _SCHEMA_MAPS:
-            closed[key] = {
-                name: _closed(part, modern=modern, partial=partial, pointer=f"{pointer}/{key}/{name}")
-                for name, part in item.items()
-            }
-        elif key in _BRANCHES:
-            branch_combined = combined or _combines(key, schema)
-            closed[key] = _closed(item, modern=modern, partial=partial, combined=branch_combined)
-        elif key in {"items", "prefixItems", "additionalItems", "additionalProperties", "contains"}:
-            closed[key] = _closed(item, modern=modern, partial=partial)
-        else:
-            closed[key] = item
-    explicit = {"additionalProperties", "unevaluatedProperties", "patternProperties"} & schema.keys()
-    if "properties" in schema and not combined and pointer not in partial and not explicit:
-        if not _COMBINING & schema.keys():
-            closed["additionalProperties"] = False
-        elif modern:  # the one keyword that looks into the combined parts; older drafts have none
-            closed["unevaluatedProperties"] = False
+    partial = frozenset(_partial_references(schema, combined=False))
+
+    def close(part: Any, pointer: str = "#", *, combined: bool = False) -> Any:  # noqa: ANN401
+        if isinstance(part, list):
+            return [close(item, combined=combined) for item in part]
+        if not isinstance(part, dict):  # a schema may be true or false
+            return part
+        closed = dict(part)
+        for key, item in part.items():
+            if key in _SCHEMA_MAPS:
+                closed[key] = {name: close(child, f"{pointer}/{key}/{name}") for name, child in item.items()}
+            elif key in _BRANCHES:
+                closed[key] = close(item, combined=combined or _combines(key, part))
+            elif key in {"items", "prefixItems", "additionalItems", "additionalProperties", "contains"}:
+                closed[key] = close(item)
+        keyword = _closing_keyword(part, modern=modern)
+        if keyword is not None and not combined and pointer not in partial:
+            closed[keyword] = False
+        return closed
+
+    closed: dict[str, Any] = close(schema)
     return closed
+
+
+def _closing_keyword(schema: dict[str, Any], *, modern: bool) -> str | None:
+    """Return the keyword that refuses further properties; None where the schema itself decides or names none."""
+    explicit = {"additionalProperties", "unevaluatedProperties", "patternProperties"} & schema.keys()
+    if "properties" not in schema or explicit:
+        return None
+    if not _COMBINING & schema.keys():
+        return "additionalProperties"
+    # the one keyword that looks into the combined parts; older drafts have none
+    return "unevaluatedProperties" if modern else None
 
 
 # -- repairing values in the wrong notation ---------------------------------------------------------------------------

@@ -201,7 +201,8 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
     still calls them is answered once, then the run ends with a message that lists what was found.
 
     The ledger is part of the agent's state: it survives a checkpoint, each run starts a new one that keeps the
-    conversation's use, and parallel calls of one step count each other. This package's retrieval tools are recognized by their metadata.
+    conversation's use, and parallel calls of one step count each other. This package's retrieval tools are recognized
+    by their metadata.
 
     Args:
         budget: The limits; `RetrievalBudget()` by default.
