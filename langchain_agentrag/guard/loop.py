@@ -1,4 +1,4 @@
-"""What is said at the end of a run: the answer, or what was reached and why there is none. English and Chinese."""
+"""Agent loop with a budget: run a policy and its tools until there is an answer or a limit is reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from langchain_agentrag.guard.task import (
     Act,
     Answer,
     Budget,
-    Kind,
+    EventKind,
     Observation,
     RunResult,
     Situation,
@@ -29,99 +29,11 @@ from langchain_agentrag.guard.task import (
     TaskEvent,
     TaskState,
     advance,
-    is_cost,
+    is_valid_cost,
 )
-from langchain_agentrag.guard.timing import OutOfTimeError, within
-from langchain_agentrag.guard.tool_rules import GuardedTool
+from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome
 from langchain_agentrag.metadata import short_repr
-
-logger = logging.getLogger(__name__)
-
-_STEPS_TOLD = 5
-_OBSERVATION = 200
-_ARGUMENTS = 120
-_LAST = 1_000
-
-_WORDS: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "steps": "all {n} steps are used up",
-        "seconds": "the time is over",
-        "cost": "the money is used up",
-        "loop": "the same calls brought the same results again and again",
-        "cancelled": "the run was cancelled",
-        "policy": "no decision could be made ({why})",
-        "note": "(Answered from what was found until then: {why}.)",
-        "none": "There is no answer to “{question}”: {why}.",
-        "nothing": "Nothing was done before.",
-        "done": "What was done ({n} steps{left}):",
-        "left": ", the last {told} of them",
-        "step": "{number}. {tool} {arguments} → {mark}{observation}",
-        "failed": "failed: ",
-        "last": "The last result: {observation}",
-    },
-    "zh": {
-        "steps": "{n} 个步骤已经用完",
-        "seconds": "时间已到",
-        "cost": "费用已经用完",
-        "loop": "同样的调用反复得到同样的结果",
-        "cancelled": "运行已被取消",
-        "policy": "无法作出决定（{why}）",
-        "note": "（根据到此为止找到的内容作答：{why}。）",
-        "none": "“{question}”没有得到答案：{why}。",
-        "nothing": "在此之前什么都没有做。",
-        "done": "已经做过的事（共 {n} 步{left}）：",
-        "left": "，以下是最后 {told} 步",
-        "step": "{number}. {tool} {arguments} → {mark}{observation}",
-        "failed": "失败：",
-        "last": "最后的结果：{observation}",
-    },
-}
-
-
-def last_words(
-    language: Language, question: str, stopped: str, answer: str, steps: Sequence[Step], why: str = ""
-) -> str:
-    """The message at the end of a run.
-
-    Args:
-        language: Its language.
-        question: What was asked.
-        stopped: What ended the run.
-        answer: The answer; "" for none.
-        steps: What was done.
-        why: More about the end.
-    """
-    words = _WORDS[language]
-    if answer and stopped == "answered":
-        return answer
-    reason = words[stopped].format(n=len(steps), why=why) if stopped in words else stopped
-    if answer:
-        return f"{answer}\n{words['note'].format(why=reason)}"
-    lines = [words["none"].format(question=_cut(question, _LAST), why=reason)]
-    if not steps:
-        return "\n".join([*lines, words["nothing"]])
-    told = steps[-_STEPS_TOLD:]
-    left = words["left"].format(told=len(told)) if len(told) < len(steps) else ""
-    lines.append(words["done"].format(n=len(steps), left=left))
-    lines += [
-        words["step"].format(
-            number=step.number,
-            tool=step.tool,
-            arguments=_cut(step.arguments, _ARGUMENTS),
-            mark="" if step.ok else words["failed"],
-            observation=_cut(step.observation, _OBSERVATION),
-        )
-        for step in told
-    ]
-    if len(steps[-1].observation) > _OBSERVATION:
-        lines.append(words["last"].format(observation=_cut(steps[-1].observation, _LAST)))
-    return "\n".join(lines)
-
-
-def _cut(text: str, most: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= most else flat[: most - 1] + "…"
-
+from langchain_agentrag.timeouts import CallTimeoutError, run_with_timeout
 
 __all__ = [
     "Act",
@@ -135,11 +47,13 @@ __all__ = [
     "run_agent",
 ]
 
-_LONGEST_CIRCLE = 4  # steps after which an agent that goes in circles is back where it was
-
+logger = logging.getLogger(__name__)
 
 Policy = Callable[[Situation], Any]
 Tools = Mapping[str, Callable[..., Any]]
+
+_MAX_CYCLE = 4
+"""Longest cycle of calls that is recognized as a loop."""
 
 
 def run_agent(
@@ -155,238 +69,238 @@ def run_agent(
     on_event: Callable[[TaskEvent], None] = lambda _: None,
     language: Language | None = None,
 ) -> RunResult:
-    """Run a policy until it answers or the budget ends; it always ends, and never raises for a tool or the policy.
+    """Run a policy until it answers or the budget is used up; it always ends.
+
+    What the policy or a tool raises ends in the result, never in an exception.
 
     Args:
         policy: Gets a `Situation`, returns an `Act` or an `Answer`.
         tools: Functions by name, called with the arguments by name. What they raise becomes an observation.
         question: The task in words.
-        budget: How far it may go; `Budget()` by default.
-        operations: Of the agent on whose behalf, when there are `guarded` tools.
-        guarded: Those of the tools that have side effects (`agent/operations.py`).
-        task: Id of the task, the scope of its operations. Running it again under the same id repeats no call that is
-            guarded. A random one by default.
-        cancelled: Asked between calls; True ends the run.
-        on_event: Told each event of the task.
-        language: Language of the last message; by default that of the question.
+        budget: Limits of the run; `Budget()` by default.
+        operations: Operations of the agent, required with `guarded` tools.
+        guarded: Those of the tools that have side effects; see `Operations`.
+        task: Id of the task, the scope of its operations. Running it again under the same id repeats no guarded call.
+            A random one by default.
+        cancelled: Called between calls; True ends the run.
+        on_event: Called with each event of the task.
+        language: Language of the final message; by default that of the question.
 
     Raises:
-        UsageError: a guarded tool is not among the tools, or there are no operations to guard it with.
+        UsageError: a guarded tool is not among the tools, or `operations` is missing.
     """
-    run = _Run(
-        policy, tools, question, budget or Budget(), operations, guarded, task, cancelled, on_event, language
-    )
-    steps = run.steps()
-    work, error, value = next(steps), None, None
+    run = _Run(policy, tools, question, budget, operations, guarded, task, cancelled, on_event, language)
+    loop = run.loop()
+    call, value, error = next(loop), None, None
     while True:
         try:
-            value, error = within(run.seconds_left(), work.call), None
+            value, error = run_with_timeout(run.seconds_left(), call.run, "agentrag-run"), None
         except Exception as raised:  # noqa: BLE001  a policy or tool may raise anything
             error = raised
         try:
-            work = steps.throw(error) if error is not None else steps.send(value)
+            call = loop.throw(error) if error is not None else loop.send(value)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
 
 async def arun_agent(policy: Policy, tools: Tools, question: str, **options: Any) -> RunResult:  # noqa: ANN401
-    """`run_agent` on an event loop: policy and tools may be asynchronous; those that are not run in threads.
+    """Run `run_agent` on an event loop; takes the same options.
 
-    Closing the loop waits for such a thread, also for one that this run no longer waits for.
+    Policy and tools may be asynchronous; those that are not run in threads. Closing the event loop waits for such a
+    thread, also for one that this run no longer waits for.
     """
-    options = {"budget": None, "operations": None, "guarded": (), "task": None, "language": None, **options}
-    options = {"cancelled": lambda: False, "on_event": lambda _: None, **options}
-    budget = options.pop("budget") or Budget()
-    run = _Run(policy, tools, question, budget, **options)
-    steps = run.steps()
-    work, value = next(steps), None
+    run = _Run(policy, tools, question, **options)
+    loop = run.loop()
+    call, value = next(loop), None
     error: Exception | None
     while True:
         try:
-            value, error = await asyncio.wait_for(work.acall(), run.seconds_left()), None
+            value, error = await asyncio.wait_for(call.arun(), run.seconds_left()), None
         except TimeoutError as raised:
-            over = run.seconds_left()
-            error = OutOfTimeError() if over is not None and over <= 0 else raised
+            left = run.seconds_left()
+            error = CallTimeoutError() if left is not None and left <= 0 else raised
         except Exception as raised:  # noqa: BLE001
             error = raised
         try:
-            work = steps.throw(error) if error is not None else steps.send(value)
+            call = loop.throw(error) if error is not None else loop.send(value)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """Something that takes time: the loop hands it to its driver and gets the result back."""
+class _Call:
+    """Call of the policy or a tool: the loop yields it to `run_agent` or `arun_agent`, which send back its result."""
 
-    call: Callable[[], Any]
-    acall: Callable[[], Awaitable[Any]]
-
-
-Steps = Generator[_Work, Any, RunResult]
+    run: Callable[[], Any]
+    arun: Callable[[], Awaitable[Any]]
 
 
+_Loop = Generator[_Call, Any, RunResult]
+
+
+@dataclass
 class _Run:
-    """One run; `steps` is the loop itself, without saying how its work is waited for."""
+    """One run of the agent loop, independent of how its calls are waited for; see `run_agent`."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        tools: Tools,
-        question: str,
-        budget: Budget,
-        operations: AgentOperations | None,
-        guarded: Iterable[GuardedTool],
-        task: str | None,
-        cancelled: Callable[[], bool],
-        on_event: Callable[[TaskEvent], None],
-        language: Language | None,
-    ) -> None:
-        self._guarded = {tool.name: tool for tool in guarded}
-        missing = sorted(self._guarded.keys() - tools.keys())
+    policy: Policy
+    tools: Tools
+    question: str
+    budget: Budget | None = None
+    operations: AgentOperations | None = None
+    guarded: Iterable[GuardedTool] = ()
+    task: str | None = None
+    cancelled: Callable[[], bool] = lambda: False
+    on_event: Callable[[TaskEvent], None] = lambda _: None
+    language: Language | None = None
+
+    def __post_init__(self) -> None:
+        self._guarded = {tool.name: tool for tool in self.guarded}
+        missing = sorted(self._guarded.keys() - self.tools.keys())
         if missing:
-            raise UsageError(f"The guarded tool {missing[0]!r} is not among the tools {sorted(tools)}.")
-        if self._guarded and operations is None:
+            raise UsageError(f"The guarded tool {missing[0]!r} is not among the tools {sorted(self.tools)}.")
+        if self._guarded and self.operations is None:
             raise UsageError(f"The tools {sorted(self._guarded)} are guarded: pass operations=… of an agent.")
-        self._policy, self._tools, self._question, self._budget = policy, tools, question, budget
-        self._operations, self._cancelled, self._on_event = operations, cancelled, on_event
-        self._language: Language = language or detect_language(question)
-        self._state = TaskState(task or uuid.uuid4().hex)
+        self._budget = self.budget or Budget()
+        self._state = TaskState(self.task or uuid.uuid4().hex)
         self._events: list[TaskEvent] = []
-        self._done: list[Step] = []
-        self._began = time.monotonic()
+        self._steps: list[Step] = []
+        self._start = time.monotonic()
 
     def seconds_left(self) -> float | None:
         if self._budget.seconds is None:
             return None
-        return self._budget.seconds - (time.monotonic() - self._began)
+        return self._budget.seconds - (time.monotonic() - self._start)
 
-    def steps(self) -> Steps:
+    def loop(self) -> _Loop:
         while True:
-            stopped = self._over()
+            stopped = self._stop_reason()
             if stopped is not None:
-                return (yield from self._last_answer(stopped))
+                return (yield from self._stop(stopped))
             try:
-                decision = yield self._decide(must_answer=False)
-            except OutOfTimeError:
+                decision = yield self._policy_call(must_answer=False)
+            except CallTimeoutError:
                 return self._end("failed", "seconds")
             except Exception as error:
                 logger.exception("the policy of task %s failed", self._state.task)
-                return self._end("failed", "policy", why=f"{type(error).__name__}: {error}")
-            ended = self._ended_by(decision)
-            if ended is not None:
-                return ended
+                return self._end("failed", "policy", reason=f"{type(error).__name__}: {error}")
+            result = self._result_of(decision)
+            if result is not None:
+                return result
             if not (yield from self._act(decision)):
                 return self._end("failed", "seconds")
 
-    def _ended_by(self, decision: object) -> RunResult | None:
-        """The end, when a decision is one, or none at all; a call that was planned otherwise."""
-        if not isinstance(decision, Act | Answer) or not is_cost(decision.cost):
-            why = f"it decided {short_repr(decision)}, which is no Act or Answer with a cost of 0 or more"
-            return self._end("failed", "policy", why=why)
+    def _result_of(self, decision: object) -> RunResult | None:
+        """Return the result of the run when a decision ends it, else record the call as planned and return None."""
+        if not isinstance(decision, Act | Answer) or not is_valid_cost(decision.cost):
+            reason = f"it decided {short_repr(decision)}, which is no Act or Answer with a cost of 0 or more"
+            return self._end("failed", "policy", reason=reason)
         if isinstance(decision, Answer):
             return self._end("succeeded", "answered", answer=str(decision.text), cost=decision.cost)
-        if self._cancelled():
+        if self.cancelled():
             return self._end("cancelled", "cancelled", cost=decision.cost)
-        self._happened("planned", str(decision.tool), decision.cost)
+        self._emit("planned", str(decision.tool), decision.cost)
         return None
 
-    def _over(self) -> Stopped | None:
+    def _stop_reason(self) -> Stopped | None:
         left, budget = self.seconds_left(), self._budget
-        if self._cancelled():
+        if self.cancelled():
             return "cancelled"
         if left is not None and left <= 0:
             return "seconds"
         if budget.cost is not None and self._state.cost >= budget.cost:
             return "cost"
-        if self._in_circles():
+        if self._repeats_itself():
             return "loop"
         return "steps" if self._state.step >= budget.steps else None
 
-    def _in_circles(self) -> bool:
-        """Whether the last calls are the same few, with the same results, over and over."""
-        seen = [(step.tool, step.arguments, step.observation) for step in self._done]
-        for length in range(1, _LONGEST_CIRCLE + 1):
-            tail = seen[-length * self._budget.repeats :]
+    def _repeats_itself(self) -> bool:
+        """Return whether the last calls are a repeated cycle with the same results."""
+        calls = [(step.tool, step.arguments, step.observation) for step in self._steps]
+        for length in range(1, _MAX_CYCLE + 1):
+            tail = calls[-length * self._budget.repeats :]
             if len(tail) == length * self._budget.repeats and tail[length:] == tail[:-length]:
                 return True
         return False
 
-    def _last_answer(self, stopped: Stopped) -> Steps:
-        """The end, after one more chance to answer where only steps are used up or the agent went in circles."""
+    def _stop(self, stopped: Stopped) -> _Loop:
+        """End the run; after a loop or when only the steps are used up, the policy may answer once more."""
         if stopped == "cancelled":
             return self._end("cancelled", stopped)
         if stopped in {"steps", "loop"}:
             try:
-                decision = yield self._decide(must_answer=True)
+                decision = yield self._policy_call(must_answer=True)
             except Exception as error:  # noqa: BLE001
                 logger.warning("the policy of task %s had no last answer: %s", self._state.task, error)
             else:
-                if isinstance(decision, Answer) and is_cost(decision.cost):
+                if isinstance(decision, Answer) and is_valid_cost(decision.cost):
                     return self._end("succeeded", stopped, answer=str(decision.text), cost=decision.cost)
         return self._end("failed", stopped)
 
-    def _decide(self, *, must_answer: bool) -> _Work:
+    def _policy_call(self, *, must_answer: bool) -> _Call:
         budget = self._budget
         situation = Situation(
-            self._question,
-            tuple(self._done),
+            self.question,
+            tuple(self._steps),
             max(0, budget.steps - self._state.step),
             self.seconds_left(),
             None if budget.cost is None else max(0.0, budget.cost - self._state.cost),
             must_answer,
         )
-        return _Work(lambda: self._policy(situation), lambda: _awaited(self._policy, situation))
+        return _Call(lambda: self.policy(situation), lambda: _call_async(self.policy, situation))
 
-    def _act(self, decision: Act) -> Generator[_Work, Any, bool]:
-        """Call the tool and note what came of it; False when the time was over first."""
-        began = time.monotonic()
+    def _act(self, decision: Act) -> Generator[_Call, Any, bool]:
+        """Call the tool and record the step; False when the time was over first."""
+        start = time.monotonic()
         try:
             arguments = canonical(dict(decision.arguments))
-            value = yield self._call(decision)
-        except OutOfTimeError:
+            value = yield self._tool_call(decision)
+        except CallTimeoutError:
             return False
         except Exception as error:  # noqa: BLE001  a tool may raise anything
             logger.warning("the tool %s of task %s failed: %s", decision.tool, self._state.task, error)
             arguments = str(decision.arguments)
             value = Observation(f"{type(error).__name__}: {error}", ok=False)
-        observed = value if isinstance(value, Observation) else Observation(value)
-        if not is_cost(observed.cost):
-            observed = Observation(f"the tool says that it cost {short_repr(observed.cost)}", ok=False)
-        content = _as_text(observed.content)
-        self._happened("executed", "ok" if observed.ok else "error", observed.cost)
-        seconds = time.monotonic() - began
-        self._done.append(Step(self._state.step, decision.tool, arguments, content, observed.ok, seconds))
-        self._happened("observed")
+        observation = value if isinstance(value, Observation) else Observation(value)
+        if not is_valid_cost(observation.cost):
+            text = f"the tool says that it cost {short_repr(observation.cost)}"
+            observation = Observation(text, ok=False)
+        content = _as_text(observation.content)
+        self._emit("executed", "ok" if observation.ok else "error", observation.cost)
+        seconds = time.monotonic() - start
+        self._steps.append(Step(self._state.step, decision.tool, arguments, content, observation.ok, seconds))
+        self._emit("observed")
         return True
 
-    def _call(self, decision: Act) -> _Work:
-        if decision.tool not in self._tools:
+    def _tool_call(self, decision: Act) -> _Call:
+        if decision.tool not in self.tools:
             raise UsageError(
-                f"there is no tool {decision.tool!r}; the tools are {', '.join(sorted(self._tools))}"
+                f"there is no tool {decision.tool!r}; the tools are {', '.join(sorted(self.tools))}"
             )
-        function, guarded = self._tools[decision.tool], self._guarded.get(decision.tool)
+        function, guarded = self.tools[decision.tool], self._guarded.get(decision.tool)
         arguments = dict(decision.arguments)
-        if guarded is None or self._operations is None:
-            return _Work(lambda: function(**arguments), lambda: _awaited(function, **arguments))
-        mine, scope = self._operations, self._state.task
+        if guarded is None or self.operations is None:
+            return _Call(lambda: function(**arguments), lambda: _call_async(function, **arguments))
+        operations, scope = self.operations, self._state.task
 
-        async def later() -> Observation:
-            outcome = await mine.acall(
-                guarded, arguments, lambda given: _awaited(function, **given), scope=scope
+        def run() -> Observation:
+            return _observation_of(
+                operations.call(guarded, arguments, lambda valid: function(**valid), scope=scope)
             )
-            return _observed(outcome)
 
-        return _Work(
-            lambda: _observed(mine.call(guarded, arguments, lambda given: function(**given), scope=scope)),
-            later,
-        )
+        async def arun() -> Observation:
+            return _observation_of(
+                await operations.acall(
+                    guarded, arguments, lambda valid: _call_async(function, **valid), scope=scope
+                )
+            )
 
-    def _happened(self, kind: Kind, detail: str = "", cost: float = 0.0) -> None:
+        return _Call(run, arun)
+
+    def _emit(self, kind: EventKind, detail: str = "", cost: float = 0.0) -> None:
         event = self._state.next(kind, detail, cost)
         self._state = advance(self._state, event)
         self._events.append(event)
-        self._on_event(event)
+        self.on_event(event)
 
     def _end(
         self,
@@ -394,27 +308,27 @@ class _Run:
         stopped: Stopped,
         *,
         answer: str = "",
-        why: str = "",
+        reason: str = "",
         cost: float = 0.0,
     ) -> RunResult:
-        self._happened(kind, why or stopped, cost)
-        done = tuple(self._done)
-        message = last_words(self._language, self._question, stopped, answer, done, why)
-        seconds = time.monotonic() - self._began
-        return RunResult(self._state, stopped, answer, message, done, tuple(self._events), seconds)
+        self._emit(kind, reason or stopped, cost)
+        steps = tuple(self._steps)
+        language = self.language or detect_language(self.question)
+        message = final_message(language, self.question, stopped, answer, steps, reason)
+        seconds = time.monotonic() - self._start
+        return RunResult(self._state, stopped, answer, message, steps, tuple(self._events), seconds)
 
 
-def _observed(outcome: Any) -> Observation:  # noqa: ANN401
-    """What the policy sees of a guarded call."""
-    ok = outcome.status in {"done", "replayed"}
+def _observation_of(outcome: Outcome) -> Observation:
     result = outcome.result if isinstance(outcome.result, Observation) else Observation(outcome.result)
     if outcome.status == "done":
         return result
-    text = f"{outcome.message}\n{_as_text(outcome.result)}" if ok else outcome.message
-    return Observation(text, ok=ok)
+    if outcome.status == "replayed":
+        return Observation(f"{outcome.message}\n{_as_text(outcome.result)}")
+    return Observation(outcome.message, ok=False)
 
 
-async def _awaited(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+async def _call_async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
     value = await asyncio.to_thread(function, *args, **kwargs)
@@ -428,3 +342,90 @@ def _as_text(value: Any) -> str:  # noqa: ANN401
         return json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
         return str(value)
+
+
+_MAX_STEPS_SHOWN = 5
+_MAX_ARGUMENTS = 120  # characters
+_MAX_OBSERVATION = 200
+_MAX_TEXT = 1_000  # of the question and of the last observation
+
+_MESSAGES: Mapping[Language, Mapping[str, str]] = {
+    "en": {
+        "steps": "all {n} steps are used up",
+        "seconds": "the time is over",
+        "cost": "the money is used up",
+        "loop": "the same calls brought the same results again and again",
+        "cancelled": "the run was cancelled",
+        "policy": "no decision could be made ({why})",
+        "note": "(Answered from what was found until then: {why}.)",
+        "none": "There is no answer to “{question}”: {why}.",
+        "nothing": "Nothing was done before.",
+        "done": "What was done ({n} steps{left}):",
+        "left": ", the last {shown} of them",
+        "step": "{number}. {tool} {arguments} → {mark}{observation}",
+        "failed": "failed: ",
+        "last": "The last result: {observation}",
+    },
+    "zh": {
+        "steps": "{n} 个步骤已经用完",
+        "seconds": "时间已到",
+        "cost": "费用已经用完",
+        "loop": "同样的调用反复得到同样的结果",
+        "cancelled": "运行已被取消",
+        "policy": "无法作出决定（{why}）",
+        "note": "（根据到此为止找到的内容作答：{why}。）",
+        "none": "“{question}”没有得到答案：{why}。",
+        "nothing": "在此之前什么都没有做。",
+        "done": "已经做过的事（共 {n} 步{left}）：",
+        "left": "，以下是最后 {shown} 步",
+        "step": "{number}. {tool} {arguments} → {mark}{observation}",
+        "failed": "失败：",
+        "last": "最后的结果：{observation}",
+    },
+}
+
+
+def final_message(
+    language: Language, question: str, stopped: str, answer: str, steps: Sequence[Step], reason: str = ""
+) -> str:
+    """Return the message for the user at the end of a run: the answer, or what was done and why there is none.
+
+    Args:
+        language: Language of the message.
+        question: The task in words.
+        stopped: What ended the run; see `RunResult`.
+        answer: The answer; "" for none.
+        steps: Steps done.
+        reason: Details about the end.
+    """
+    messages = _MESSAGES[language]
+    if answer and stopped == "answered":
+        return answer
+    why = messages[stopped].format(n=len(steps), why=reason) if stopped in messages else stopped
+    if answer:
+        return f"{answer}\n{messages['note'].format(why=why)}"
+    lines = [messages["none"].format(question=_one_line(question, _MAX_TEXT), why=why)]
+    if not steps:
+        return "\n".join([*lines, messages["nothing"]])
+    shown = steps[-_MAX_STEPS_SHOWN:]
+    left = messages["left"].format(shown=len(shown)) if len(shown) < len(steps) else ""
+    lines.append(messages["done"].format(n=len(steps), left=left))
+    lines += [
+        messages["step"].format(
+            number=step.number,
+            tool=step.tool,
+            arguments=_one_line(step.arguments, _MAX_ARGUMENTS),
+            mark="" if step.ok else messages["failed"],
+            observation=_one_line(step.observation, _MAX_OBSERVATION),
+        )
+        for step in shown
+    ]
+    if len(steps[-1].observation) > _MAX_OBSERVATION:
+        observation = _one_line(steps[-1].observation, _MAX_TEXT)
+        lines.append(messages["last"].format(observation=observation))
+    return "\n".join(lines)
+
+
+def _one_line(text: str, max_chars: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= max_chars else line[: max_chars - 1] + "…"

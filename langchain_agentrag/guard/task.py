@@ -1,4 +1,4 @@
-"""The state of a task as a pure function of its events.
+"""Task of an agent: its state machine, and the decisions, steps, budget and result of a run.
 
 ::
 
@@ -6,26 +6,24 @@
         └──succeeded──▶ succeeded          any of the three ──failed──▶ failed, ──cancelled──▶ cancelled
 
 Events of a task are numbered 1, 2, 3 …, and each step's events carry its number. An event that is late, early, of
-another task or step, or impossible where the task stands is refused and changes nothing: what several processes report,
-in whatever order, leads to one state or to an error, never to a wrong state.
+another task or step, or impossible in the current phase is refused and changes nothing: the reports of several
+processes, in whatever order, lead to one state or to an error, never to a wrong state.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from langchain_agentrag.errors import TaskEventError, UsageError
 
 Phase = Literal["planning", "executing", "observing", "succeeded", "failed", "cancelled"]
-Kind = Literal["planned", "executed", "observed", "succeeded", "failed", "cancelled"]
+EventKind = Literal["planned", "executed", "observed", "succeeded", "failed", "cancelled"]
+Stopped = Literal["answered", "steps", "seconds", "cost", "loop", "cancelled", "policy"]
 
-ENDED: frozenset[Phase] = frozenset({"succeeded", "failed", "cancelled"})
-"""Phases that nothing leaves."""
-
-_MOVES: dict[tuple[Phase, Kind], Phase] = {
+_TRANSITIONS: dict[tuple[Phase, EventKind], Phase] = {
     ("planning", "planned"): "executing",
     ("executing", "executed"): "observing",
     ("observing", "observed"): "planning",
@@ -37,20 +35,20 @@ _MOVES: dict[tuple[Phase, Kind], Phase] = {
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """Something that happened to a task.
+    """Event of a task.
 
     Attributes:
-        task: The task.
-        number: Its place among the task's events, from 1.
-        kind: What happened.
-        step: The step it belongs to, from 1: for `planned` the one that begins, else the one under way.
+        task: Id of the task.
+        number: Position among the task's events, from 1.
+        kind: Kind of the event.
+        step: The step it belongs to, from 1: for `planned` the one that begins, else the current one.
         detail: The tool planned, the outcome, the answer, or the reason.
-        cost: What it cost, 0 or more, in whatever unit the caller counts.
+        cost: Cost, 0 or more, in whatever unit the caller counts.
     """
 
     task: str
     number: int
-    kind: Kind
+    kind: EventKind
     step: int
     detail: str = ""
     cost: float = 0.0
@@ -58,15 +56,15 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Where a task stands.
+    """State of a task after some events.
 
     Attributes:
-        task: The task.
-        phase: See the picture above.
+        task: Id of the task.
+        phase: See the diagram above.
         number: Of the last event; 0 before the first.
         step: Steps begun.
         detail: Of the last event.
-        cost: Of all events.
+        cost: Sum over all events.
     """
 
     task: str
@@ -78,37 +76,33 @@ class TaskState:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can happen to it any more."""
-        return self.phase in ENDED
+        """Whether no event can follow."""
+        return self.phase in {"succeeded", "failed", "cancelled"}
 
-    def next(self, kind: Kind, detail: str = "", cost: float = 0.0) -> TaskEvent:
-        """The event of this kind that would come next."""
+    def next(self, kind: EventKind, detail: str = "", cost: float = 0.0) -> TaskEvent:
+        """Return the event of a kind that would come next."""
         return TaskEvent(self.task, self.number + 1, kind, self.step + (kind == "planned"), detail, cost)
 
 
 def advance(state: TaskState, event: TaskEvent) -> TaskState:
-    """The state after an event.
+    """Return the state after an event.
 
     Raises:
         TaskEventError: the event does not fit; its `reason` says why. The state stays as it was.
-        UsageError: the cost is no number of 0 or more.
+        UsageError: the cost is not a finite number of 0 or more.
     """
-    reason = _misfit(state, event)
+    reason = _rejection_reason(state, event)
     if reason is not None:
         raise TaskEventError(
             reason,
             f"The event {event.number} ({event.kind}, step {event.step}) of task {event.task!r} does not fit task "
             f"{state.task!r}, which is {state.phase} after event {state.number} in step {state.step}: {reason}.",
         )
-    if (
-        isinstance(event.cost, bool)
-        or not isinstance(event.cost, int | float)
-        or not 0 <= event.cost < math.inf
-    ):
+    if not is_valid_cost(event.cost):
         raise UsageError(f"An event costs {event.cost!r}: a cost is a number of 0 or more.")
     return replace(
         state,
-        phase=_MOVES[state.phase, event.kind],
+        phase=_TRANSITIONS[state.phase, event.kind],
         number=event.number,
         step=event.step,
         detail=event.detail,
@@ -116,19 +110,7 @@ def advance(state: TaskState, event: TaskEvent) -> TaskState:
     )
 
 
-def replayed(task: str, events: Iterable[TaskEvent]) -> TaskState:
-    """The state of a task after its events, in order.
-
-    Raises:
-        TaskEventError: one of them does not fit.
-    """
-    state = TaskState(task)
-    for event in events:
-        state = advance(state, event)
-    return state
-
-
-def _misfit(state: TaskState, event: TaskEvent) -> str | None:
+def _rejection_reason(state: TaskState, event: TaskEvent) -> str | None:
     if event.task != state.task:
         return "other task"
     if event.number <= state.number:
@@ -137,17 +119,14 @@ def _misfit(state: TaskState, event: TaskEvent) -> str | None:
         return "early"
     if state.ended:
         return "ended"
-    if (state.phase, event.kind) not in _MOVES:
+    if (state.phase, event.kind) not in _TRANSITIONS:
         return "impossible"
     return None if event.step == state.step + (event.kind == "planned") else "other step"
 
 
-Stopped = Literal["answered", "steps", "seconds", "cost", "loop", "cancelled", "policy"]
-
-
 @dataclass(frozen=True, slots=True)
 class Act:
-    """The decision to call a tool; `cost` is that of deciding."""
+    """Decision to call a tool; `cost` is that of deciding."""
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -156,7 +135,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The decision that the task is done; `cost` is that of deciding."""
+    """Decision that the task is done; `cost` is that of deciding."""
 
     text: str
     cost: float = 0.0
@@ -164,7 +143,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a tool may return instead of a plain value: with what the call cost, or that it failed."""
+    """What a tool may return instead of a plain value, to report the cost of the call or that it failed."""
 
     content: Any
     cost: float = 0.0
@@ -177,11 +156,11 @@ class Step:
 
     Attributes:
         number: From 1.
-        tool: The tool.
-        arguments: Their canonical JSON.
-        observation: What came of it, as text.
-        ok: Whether it worked.
-        seconds: How long it took.
+        tool: Name of the tool.
+        arguments: Arguments as canonical JSON.
+        observation: Result or error as text.
+        ok: Whether the call succeeded.
+        seconds: Duration.
     """
 
     number: int
@@ -194,14 +173,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How far a run may go.
+    """Limits of a run.
 
     Attributes:
         steps: Calls of tools.
-        seconds: Wall time. A decision or call under way is no longer waited for when it is over.
-        cost: Sum of all costs. A cost is known afterwards, so the last step may go beyond.
-        repeats: How often the same calls with the same results may come one after the other, alone or as a circle of
-            up to four, before that counts as a loop.
+        seconds: Wall time. A decision or call that is running when it is over is no longer waited for.
+        cost: Sum of all costs. A cost is known afterwards, so the last step may exceed it.
+        repeats: How often the same calls with the same results may follow each other, alone or as a cycle of up to
+            four, before that counts as a loop.
     """
 
     steps: int = 20
@@ -222,13 +201,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a policy decides on.
+    """Input of a policy.
 
     Attributes:
-        question: The task.
-        steps: What was done so far.
-        steps_left, seconds_left, cost_left: What is left of the budget; None where there is no limit.
-        must_answer: Whether only an `Answer` counts now.
+        question: The task in words.
+        steps: Steps done so far.
+        steps_left, seconds_left, cost_left: Rest of the budget; None where there is no limit.
+        must_answer: Whether only an `Answer` is accepted now.
     """
 
     question: str
@@ -241,15 +220,15 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended.
+    """Result of a run.
 
     Attributes:
-        state: Of the task: succeeded, failed or cancelled; with steps and cost.
-        stopped: What ended it.
-        answer: Of the policy; "" without one.
-        message: For whoever asked: the answer, or what was reached and why there is none.
-        steps: What was done.
-        events: Of the task, from which `agent.task.replayed` gives `state`.
+        state: Final state of the task: succeeded, failed or cancelled; with steps and cost.
+        stopped: What ended the run.
+        answer: Answer of the policy; "" without one.
+        message: Text for the user: the answer, or what was done and why there is no answer.
+        steps: Steps done.
+        events: Events of the task; `functools.reduce(advance, events, TaskState(task))` is `state`.
         seconds: Wall time.
     """
 
@@ -262,6 +241,6 @@ class RunResult:
     seconds: float
 
 
-def is_cost(value: object) -> bool:
-    """Whether a value can be the cost of something: a finite number, 0 or more."""
+def is_valid_cost(value: object) -> bool:
+    """Return whether a value is a finite number of 0 or more."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -1,4 +1,4 @@
-"""How dangerous a tool is, how it is guarded, and what can come of a call."""
+"""Guarded tools: risk levels, rules, argument validation, and the outcome of a call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.guard.validation import ArgumentSchema, Checked, Problem
+from langchain_agentrag.guard.validation import ArgumentError, ArgumentSchema, ValidatedArguments
 
 RiskName = Literal["read", "low", "medium", "high"]
 """`read`: changes nothing · `low`: easily undone · `medium`: others see it, or it costs · `high`: cannot be undone."""
@@ -19,18 +19,18 @@ Risk = RiskName | Callable[[Mapping[str, Any]], RiskName]
 Approval = Callable[["Proposal"], Any]
 
 
-class NothingDone(Exception):  # noqa: N818  (a tool's statement, no fault of ours)
+class NothingDone(Exception):  # noqa: N818  (a report of the tool, not an error of this package)
     """Raised by a tool that is certain to have changed nothing: the operation may run again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRule:
-    """How a tool is guarded.
+    """Rule for the calls of a tool.
 
     Attributes:
-        risk: Its level, or a function of the arguments that says it.
+        risk: Risk level, or a function of the arguments that returns it.
         timeout: Seconds after which the outcome counts as unknown; None waits.
-        repeatable: Whether each call of the model is an operation of its own, also with arguments it had before.
+        repeatable: Whether each call of the model is an operation of its own, also with the same arguments.
     """
 
     risk: Risk = "high"
@@ -39,19 +39,23 @@ class ToolRule:
 
     def __post_init__(self) -> None:
         if not callable(self.risk):
-            level(self.risk)
+            risk_level(self.risk)
         if self.timeout is not None and not self.timeout > 0:
             raise UsageError(f"timeout={self.timeout!r} must be a number of seconds above 0, or None.")
 
 
 class GuardedTool:
-    """A tool under guard.
+    """Tool with a rule and an argument schema.
 
     Args:
-        name: Its name.
+        name: Name of the tool.
         schema: JSON Schema of its arguments.
-        rule: How it is guarded.
-        check: Finds problems with arguments that no schema can say; called with valid ones, before anything is done.
+        rule: Rule for its calls.
+        check: Returns errors in arguments that no schema can express; called with valid ones, before the tool is.
+
+    Raises:
+        UsageError: the schema is invalid.
+        MissingExtraError: jsonschema is not installed (extra `guard`).
     """
 
     def __init__(
@@ -59,27 +63,29 @@ class GuardedTool:
         name: str,
         schema: Mapping[str, Any] | ArgumentSchema,
         rule: ToolRule,
-        check: Callable[[dict[str, Any]], Sequence[Problem]] | None = None,
+        check: Callable[[dict[str, Any]], Sequence[ArgumentError]] | None = None,
     ) -> None:
         self.name, self.rule = name, rule
         self._schema = schema if isinstance(schema, ArgumentSchema) else ArgumentSchema(schema)
         self._check = check
 
-    def checked(self, arguments: object, language: Language, *, repair: bool) -> Checked:
-        """The arguments as the tool is to get them, or what is wrong with them."""
-        checked = self._schema.check(arguments, language, repair=repair)
-        if self._check is None or checked.problems:
-            return checked
-        return Checked(checked.arguments, tuple(self._check(checked.arguments)))
+    def validate_arguments(
+        self, arguments: object, language: Language, *, repair: bool
+    ) -> ValidatedArguments:
+        """Validate arguments with the schema and the check; see `ArgumentSchema.validate`."""
+        validated = self._schema.validate(arguments, language, repair=repair)
+        if self._check is None or validated.errors:
+            return validated
+        return ValidatedArguments(validated.arguments, tuple(self._check(validated.arguments)))
 
-    def completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments with the schema's defaults written out."""
-        return self._schema.completed(arguments)
+    def with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments with the schema's defaults filled in."""
+        return self._schema.with_defaults(arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call that is about to be made, as it is put before whoever approves."""
+    """Call that waits for approval."""
 
     principal: str
     tool: str
@@ -91,28 +97,28 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a call.
+    """Outcome of a call.
 
     Attributes:
         status: `done` and `replayed` have a result; `invalid`, `refused` and `not_done` changed nothing; `running` and
             `needs_reconcile` may have changed something.
-        message: What to tell the model, in the language of the guard; "" when `done`.
-        result: Of the call, or of the one it repeats (as JSON keeps it).
+        message: Text for the model, in the language of `Operations`; "" when `done`.
+        result: Result of the call, or the recorded one of the call it repeats (as JSON keeps it).
         operation_id: Id of the record; "" where there is none.
-        problems: Of the arguments, when `invalid`.
-        arguments: As the tool got them.
+        errors: Errors in the arguments, when `invalid`.
+        arguments: Arguments as the tool got them.
     """
 
     status: Status
     message: str = ""
     result: Any = None
     operation_id: str = ""
-    problems: tuple[Problem, ...] = ()
+    errors: tuple[ArgumentError, ...] = ()
     arguments: Mapping[str, Any] | None = None
 
 
-def level(risk: str) -> int:
-    """How high a level of risk is, 0 for `read`.
+def risk_level(risk: str) -> int:
+    """Return the rank of a risk level, 0 for `read`.
 
     Raises:
         UsageError: there is no such level.

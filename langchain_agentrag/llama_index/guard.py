@@ -13,7 +13,7 @@ from llama_index.core.tools.types import adapt_to_async_tool
 from langchain_agentrag.errors import AgentRagError, ScopeError
 from langchain_agentrag.guard.operations import AgentOperations, Operations
 from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome, RiskName, ToolRule
-from langchain_agentrag.guard.validation import validators_of
+from langchain_agentrag.guard.validation import pydantic_check
 from langchain_agentrag.llama_index.tools import WorkflowTool
 from langchain_agentrag.scope import check_agent_id
 
@@ -52,7 +52,7 @@ def guarded_tool(
         tool.metadata.get_name(),
         schema,
         rule if isinstance(rule, ToolRule) else ToolRule(rule),
-        validators_of(tool.metadata.fn_schema, schema.get("properties", {})),
+        pydantic_check(tool.metadata.fn_schema, schema.get("properties", {})),
     )
     return GuardedFunctionTool(tool, operations, guarded, list(schema.get("properties", {})), agent_id, scope)
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.guard.operation_log import POINTS
+from langchain_agentrag.guard.operation_log import FAILPOINTS
 from langchain_agentrag.guard.operations import AgentOperations, Operations
 from langchain_agentrag.guard.tool_rules import GuardedTool, ToolRule
 from langchain_agentrag.store.failpoints import failpoint
@@ -101,11 +101,14 @@ def break_it() -> None:
 
     from langchain_agentrag.guard import operation_log
 
-    def hopeful(row):
-        found = operation_log.operation_of(row)
-        return replace(found, state="not_done") if found.error == operation_log.DIED else found
+    read = operation_log.operation_from_row
 
-    operation_log.operation_of = hopeful
+    def read_wrongly(row):
+        operation = read(row)
+        died = operation.error == operation_log.PROCESS_DIED
+        return replace(operation, state="not_done") if died else operation
+
+    operation_log.operation_from_row = read_wrongly
 
 
 # -- the judge --------------------------------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ class Tally:
 
 def run(kills: int, seed: int, *, broken: bool = False, folder: Path) -> Tally:
     rng, tally, number = random.Random(seed), Tally(), 0
-    points = [*POINTS, *EFFECT_POINTS]
+    points = [*FAILPOINTS, *EFFECT_POINTS]
     rng.shuffle(points)
     turn = -1
     while sum(tally.kills.values()) < kills:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import reduce
 
 import pytest
 
 from langchain_agentrag import DualIndexer, GuardedTool, Operations, ToolRule
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.guard.loop import arun_agent, run_agent
-from langchain_agentrag.guard.task import Act, Answer, Budget, Observation, replayed
+from langchain_agentrag.guard.task import Act, Answer, Budget, Observation, TaskState, advance
 
 QUESTION = "E1102 上次是怎么修好的？"
 
@@ -45,7 +46,7 @@ def test_an_answer_ends_the_run(run):
     assert (result.state.phase, result.stopped) == ("succeeded", "answered")
     assert result.answer == result.message == '{"q": "退款"}'
     assert [event.kind for event in result.events] == ["planned", "executed", "observed", "succeeded"]
-    assert replayed(result.state.task, result.events) == result.state
+    assert reduce(advance, result.events, TaskState(result.state.task)) == result.state
 
 
 def test_two_hops_over_a_real_store(run, tmp_path):
@@ -268,10 +269,10 @@ def test_a_budget_that_makes_no_sense_is_refused(budget):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_end_is_explained(language):
-    from langchain_agentrag.guard.loop import last_words
+    from langchain_agentrag.guard.loop import final_message
 
     ends = ("steps", "seconds", "cost", "loop", "cancelled", "policy")
-    messages = {last_words(language, QUESTION, stopped, "", [], "no model") for stopped in ends}
+    messages = {final_message(language, QUESTION, stopped, "", [], "no model") for stopped in ends}
     assert len(messages) == len(ends)
     assert all(QUESTION in message for message in messages)
     assert sum("no model" in message for message in messages) == 1

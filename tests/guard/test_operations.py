@@ -173,7 +173,7 @@ def test_an_id_stands_for_one_operation(lina, sent):
 def test_wrong_arguments_leave_no_record(lina, sent):
     outcome = lina.call(tool(), {"to": "丽娜", "text": "x", "copies": True}, sent.send, scope="t")
     assert (outcome.status, outcome.operation_id, len(sent)) == ("invalid", "", 0)
-    assert outcome.problems[0].place == "copies"
+    assert outcome.errors[0].path == "copies"
     assert lina.unresolved() == []
 
 
@@ -323,9 +323,9 @@ def test_a_call_that_ends_while_it_is_looked_at_is_not_taken_for_dead(lina, sent
     """The record is read as under way; then the call ends; then nobody is found who makes it."""
     from langchain_agentrag.guard import operation_log
 
-    name, read = lina.call(tool(), ARGUMENTS, sent.send, scope="t").operation_id, operation_log._row
-    stale = [dict(read(lina._file._open, "lina", name)) | {"state": "in_flight", "pid": os.getpid()}]
-    monkeypatch.setattr(operation_log, "_row", lambda *args: stale.pop() if stale else read(*args))
+    name, read = lina.call(tool(), ARGUMENTS, sent.send, scope="t").operation_id, operation_log._select
+    stale = [dict(read(lina._log._connection, "lina", name)) | {"state": "in_flight", "pid": os.getpid()}]
+    monkeypatch.setattr(operation_log, "_select", lambda *args: stale.pop() if stale else read(*args))
     assert lina.get(name).state == "done"
     assert not stale
 
@@ -476,7 +476,7 @@ def test_a_result_that_cannot_be_written_down_is_returned_and_the_call_never_rep
     def full(*_, **__):
         raise StoreError("disk full")
 
-    monkeypatch.setattr(operations.file, "settle", full)
+    monkeypatch.setattr(operations.file, "record_outcome", full)
     assert lina.call(tool(), ARGUMENTS, sent.send, scope="t").result == "sent 1"
     assert "could not be written down" in caplog.text
     monkeypatch.undo()

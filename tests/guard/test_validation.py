@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from langchain_agentrag.errors import UsageError
-from langchain_agentrag.guard.validation import MOST_PROBLEMS, ArgumentSchema
+from langchain_agentrag.errors import MissingExtraError, UsageError
+from langchain_agentrag.guard.validation import MAX_ERRORS, ArgumentSchema
 
 TRANSFER = {
     "type": "object",
@@ -34,7 +37,7 @@ SCHEMA = ArgumentSchema(TRANSFER)
 
 
 def rules(arguments) -> list[tuple[str, str]]:
-    return [(problem.place, problem.rule) for problem in SCHEMA.check(arguments).problems]
+    return [(error.path, error.rule) for error in SCHEMA.validate(arguments).errors]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +55,8 @@ def rules(arguments) -> list[tuple[str, str]]:
     ],
 )
 def test_a_value_in_the_wrong_notation_is_put_right(given, meant):
-    checked = SCHEMA.check(given)
-    assert checked.problems == ()
+    checked = SCHEMA.validate(given)
+    assert checked.errors == ()
     assert checked.arguments == meant
     for name, value in meant.items():
         assert type(checked.arguments[name]) is type(value)
@@ -98,16 +101,16 @@ def test_a_value_in_the_wrong_notation_is_put_right(given, meant):
 )
 def test_what_is_wrong_is_named_by_place_and_rule(given, rule):
     assert rules(given) == [rule]
-    assert SCHEMA.check(given).arguments == {}
+    assert SCHEMA.validate(given).arguments == {}
 
 
 def test_nothing_is_repaired_on_request():
-    assert [p.rule for p in SCHEMA.check({"amount": "5"}, repair=False).problems] == ["type"]
+    assert [p.rule for p in SCHEMA.validate({"amount": "5"}, repair=False).errors] == ["type"]
 
 
 def test_what_was_given_stays_as_it_is():
     given = {"amount": "5", "to": '{"name": "a"}', "tags": ["1"]}
-    SCHEMA.check(given)
+    SCHEMA.validate(given)
     assert given == {"amount": "5", "to": '{"name": "a"}', "tags": ["1"]}
 
 
@@ -115,22 +118,22 @@ def test_a_text_that_may_be_a_text_is_left_alone():
     schema = ArgumentSchema(
         {"properties": {"code": {"type": ["string", "integer"]}, "id": {"type": "string"}}}
     )
-    assert schema.check({"code": "007", "id": "5"}).arguments == {"code": "007", "id": "5"}
+    assert schema.validate({"code": "007", "id": "5"}).arguments == {"code": "007", "id": "5"}
 
 
 def test_an_object_that_names_no_property_stays_open():
-    assert SCHEMA.check({"amount": 1, "options": {"anything": [1]}}).problems == ()
+    assert SCHEMA.validate({"amount": 1, "options": {"anything": [1]}}).errors == ()
 
 
 def test_an_object_that_allows_more_stays_open():
     schema = ArgumentSchema({"properties": {"a": {}}, "additionalProperties": {"type": "integer"}})
-    assert schema.check({"a": 1, "b": 2}).problems == ()
-    assert schema.check({"a": 1, "b": "x"}).problems[0].place == "b"
+    assert schema.validate({"a": 1, "b": 2}).errors == ()
+    assert schema.validate({"a": 1, "b": "x"}).errors[0].path == "b"
 
 
 def test_a_tool_without_arguments_takes_none():
-    assert ArgumentSchema({}).check({}).problems == ()
-    assert ArgumentSchema({"type": "object"}).check({"x": 1}).problems[0].place == "x"
+    assert ArgumentSchema({}).validate({}).errors == ()
+    assert ArgumentSchema({"type": "object"}).validate({"x": 1}).errors[0].path == "x"
 
 
 BASE = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
@@ -159,9 +162,9 @@ def test_an_object_put_together_of_parts_takes_the_arguments_of_all_and_no_other
             "$defs": {"Base": BASE},
         }
     )
-    assert schema.check({"item": {"id": 1, "name": "a"}}).problems == ()
-    assert schema.check({"item": {"id": 1, "name": "a", "other": 1}}).problems
-    assert schema.check({"item": {"name": "a"}}).problems
+    assert schema.validate({"item": {"id": 1, "name": "a"}}).errors == ()
+    assert schema.validate({"item": {"id": 1, "name": "a", "other": 1}}).errors
+    assert schema.validate({"item": {"name": "a"}}).errors
 
 
 def test_each_of_several_kinds_is_closed():
@@ -172,9 +175,9 @@ def test_each_of_several_kinds_is_closed():
     schema = ArgumentSchema(
         {"properties": {"x": {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]}}, "$defs": kinds}
     )
-    assert schema.check({"x": {"a": 1}}).problems == ()
-    assert schema.check({"x": {"b": "t"}}).problems == ()
-    assert schema.check({"x": {"a": 1, "c": 1}}).problems
+    assert schema.validate({"x": {"a": 1}}).errors == ()
+    assert schema.validate({"x": {"b": "t"}}).errors == ()
+    assert schema.validate({"x": {"a": 1, "c": 1}}).errors
 
 
 @pytest.mark.parametrize(
@@ -203,10 +206,12 @@ def test_pydantic_models_are_understood():
         comment: str | None = None
 
     schema = ArgumentSchema(Order.model_json_schema())
-    assert schema.check({"lines": [{"article": "接头", "pieces": "2"}]}).arguments["lines"][0]["pieces"] == 2
-    assert schema.check({"lines": [{"article": "接头", "pieces": 0}]}).problems[0].place == "lines[0].pieces"
     assert (
-        schema.check({"lines": [{"article": "接头", "pieces": 1, "price": 2}]}).problems[0].place
+        schema.validate({"lines": [{"article": "接头", "pieces": "2"}]}).arguments["lines"][0]["pieces"] == 2
+    )
+    assert schema.validate({"lines": [{"article": "接头", "pieces": 0}]}).errors[0].path == "lines[0].pieces"
+    assert (
+        schema.validate({"lines": [{"article": "接头", "pieces": 1, "price": 2}]}).errors[0].path
         == "lines[0].price"
     )
 
@@ -219,7 +224,7 @@ def test_pydantic_models_are_understood():
     ],
 )
 def test_the_message_says_how_to_correct_the_call(language, words):
-    told = " ".join(problem.message for problem in SCHEMA.check({"amout": 5}, language).problems)
+    told = " ".join(error.message for error in SCHEMA.validate({"amout": 5}, language).errors)
     for part in words:
         assert part in told
 
@@ -236,19 +241,37 @@ def test_every_rule_has_a_sentence_with_the_place_and_the_rule(language):
         }
     )  # fmt: skip
     wrong = {"a": 1, "b": 4, "c": 3, "d": 4, "e": "x", "f": "y", "g": [], "h": [1], "i": 4, "j": 3}
-    problems = schema.check(wrong, language).problems
-    assert [problem.place for problem in problems] == sorted(wrong)
-    assert all(problem.place in problem.message for problem in problems)
-    assert all("3" in problem.message or problem.place == "h" for problem in problems)
+    errors = schema.validate(wrong, language).errors
+    assert [error.path for error in errors] == sorted(wrong)
+    assert all(error.path in error.message for error in errors)
+    assert all("3" in error.message or error.path == "h" for error in errors)
 
 
-def test_a_long_list_of_problems_is_cut_and_a_long_value_too():
+def test_a_long_list_of_errors_is_cut_and_a_long_value_too():
     schema = ArgumentSchema({"properties": {"a": {"type": "array", "items": {"type": "integer"}}}})
-    problems = schema.check({"a": ["x" * 10_000] * 100}).problems
-    assert len(problems) == MOST_PROBLEMS
-    assert all(len(problem.message) < 300 for problem in problems)
+    errors = schema.validate({"a": ["x" * 10_000] * 100}).errors
+    assert len(errors) == MAX_ERRORS
+    assert all(len(error.message) < 300 for error in errors)
 
 
 def test_defaults_are_what_an_absent_argument_means():
-    assert SCHEMA.completed({"amount": 1}) == {"amount": 1, "count": 5}
-    assert SCHEMA.completed({"amount": 1, "count": 7})["count"] == 7
+    assert SCHEMA.with_defaults({"amount": 1}) == {"amount": 1, "count": 5}
+    assert SCHEMA.with_defaults({"amount": 1, "count": 7})["count"] == 7
+
+
+def test_a_missing_jsonschema_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[guard\]"):
+        ArgumentSchema({})
+
+
+def test_jsonschema_is_loaded_with_the_first_schema_only():
+    code = (
+        "import sys\nsys.modules['jsonschema'] = sys.modules['referencing'] = None\n"
+        "from langchain_agentrag import NothingDone, Operations, ToolRule, run_agent\n"
+        "from langchain_agentrag.guard.loop import Answer\n"
+        "assert ToolRule('low') and Operations and NothingDone\n"
+        "print(run_agent(lambda situation: Answer('7'), {}, '?').answer)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "7"), done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel, Field, field_validator
 
 from langchain_agentrag import AgentRAGToolkit, DualIndexer
-from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.errors import MissingExtraError, ScopeError, UsageError
 from langchain_agentrag.guard.operations import Operations
 from langchain_agentrag.guard.tool_rules import NothingDone, ToolRule
 from langchain_agentrag.langchain.middleware import ToolGuardMiddleware
@@ -256,6 +257,12 @@ def test_an_agent_must_be_named_when_it_is_built(operations):
         ToolGuardMiddleware(operations, {"t": "extreme"}, agent_id="a")
     with pytest.raises(UsageError):
         ToolGuardMiddleware(operations, {}, agent_id="a", undeclared="maybe")
+
+
+def test_a_missing_extra_is_an_error_when_it_is_built(operations, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[guard\]"):
+        ToolGuardMiddleware(operations, {"send_mail": "low"}, agent_id="a")
 
 
 def test_a_conversation_is_a_task_and_another_one_is_not(operations, sent):

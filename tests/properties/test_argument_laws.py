@@ -67,14 +67,14 @@ def test_whatever_is_accepted_is_valid_and_whatever_is_not_is_explained(schema, 
     given_schema, given_arguments = copy.deepcopy(schema), copy.deepcopy(arguments)
     known = ArgumentSchema(schema)
     for language in ("en", "zh"):
-        checked = known.check(arguments, language)
-        if checked.problems:
+        checked = known.validate(arguments, language)
+        if checked.errors:
             assert checked.arguments == {}
-            assert all(problem.message for problem in checked.problems)
+            assert all(error.message for error in checked.errors)
         else:
             assert Draft202012Validator(schema).is_valid(checked.arguments)
             assert checked.arguments.keys() <= schema["properties"].keys()
-            assert known.check(checked.arguments, language) == checked
+            assert known.validate(checked.arguments, language) == checked
     assert schema == given_schema
     assert repr(arguments) == repr(given_arguments)
 
@@ -82,9 +82,9 @@ def test_whatever_is_accepted_is_valid_and_whatever_is_not_is_explained(schema, 
 @given(schemas, st.dictionaries(names, values, max_size=4))
 def test_what_is_valid_as_it_stands_is_left_as_it_is(schema, arguments):
     known = ArgumentSchema(schema)
-    strict = known.check(arguments, repair=False)
-    if not strict.problems:
-        assert repr(known.check(arguments).arguments) == repr(strict.arguments) == repr(arguments)
+    strict = known.validate(arguments, repair=False)
+    if not strict.errors:
+        assert repr(known.validate(arguments).arguments) == repr(strict.arguments) == repr(arguments)
 
 
 def test_a_value_that_follows_a_schema_down_is_no_crash():
@@ -95,10 +95,10 @@ def test_a_value_that_follows_a_schema_down_is_no_crash():
             value = {"a": value}
 
         def nested(levels, value=value):
-            return nested(levels - 1) if levels else known.check({"a": value})
+            return nested(levels - 1) if levels else known.validate({"a": value})
 
         for levels in (0, 300, 600):
             checked = nested(levels)
-            assert (checked.problems == ()) == bool(checked.arguments)
+            assert (checked.errors == ()) == bool(checked.arguments)
         if depth == 10:
-            assert not known.check({"a": value}).problems
+            assert not known.validate({"a": value}).errors
