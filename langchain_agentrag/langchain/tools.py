@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, BaseToolkit, ToolException
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language, complaint, read_arguments, search_arguments
@@ -50,8 +50,8 @@ _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
 }
 
 
-class _StoreTool(BaseTool):
-    """Base of `SearchTool` and `ReadTool`: the store, the agent, and errors as messages.
+class StoreBinding(BaseModel):
+    """Settings that the tools and the toolkit share.
 
     Attributes:
         indexer: The store.
@@ -59,10 +59,9 @@ class _StoreTool(BaseTool):
         agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
         when_missing: What a run that names no agent does: "error", or "shared" documents only.
         filter: Filter of every call.
-        language: Language of the description and of the replies, "en" or "zh".
+        language: Language of descriptions and replies, "en" or "zh".
         about: What is searched, as a noun: "the product manuals".
-        max_chars: Approximate maximum length of a reply in characters.
-        safety: Protection against prompt injection in replies; `PassageSafety.off()` turns it off. The artifact has the
+        safety: Protection against prompt injection in replies; `PassageSafety.off()` turns it off. Artifacts have the
             passages unchanged in any case.
     """
 
@@ -75,8 +74,17 @@ class _StoreTool(BaseTool):
     filter: Any = None
     language: Language = "en"
     about: str = ""
-    max_chars: int = Field(default=6_000, ge=200)
     safety: PassageSafety = PassageSafety()
+
+
+class _StoreTool(StoreBinding, BaseTool):
+    """Base of `SearchTool` and `ReadTool`.
+
+    Attributes:
+        max_chars: Approximate maximum length of a reply in characters.
+    """
+
+    max_chars: int = Field(default=6_000, ge=200)
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
     handle_validation_error: Any = True
@@ -265,22 +273,14 @@ class ReadTool(_StoreTool):
         return text, [passage_record(passage)]
 
 
-class AgentRAGToolkit(BaseToolkit):
+class AgentRAGToolkit(StoreBinding, BaseToolkit):
     """Toolkit of `search` and `read` over one store; a prefix of the names allows several toolkits in one agent.
 
     Use one toolkit per clearly different source ("docs", "tickets", "memory"). Similar sources belong in one store: the
     search finds the right passages in it.
 
     Attributes:
-        indexer: The store.
         prefix: Prefix of the names: "docs" makes `docs_search` and `docs_read`.
-        about: What is searched, as a noun: "the product manuals".
-        agent_id: The bound agent.
-        agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
-        when_missing: What a run that names no agent does: "error", or "shared" documents only.
-        filter: Filter of every call.
-        language: Language of descriptions and replies, "en" or "zh".
-        safety: Protection against prompt injection in replies.
         search_settings: Further settings of `SearchTool`: k, search_type, options, snippet_chars, max_chars.
         read_settings: Further settings of `ReadTool`: max_chars.
         searchers: Further search tools (`web_search`, `SQLTool`); returned with ours and marked as retrieval, so that
@@ -288,17 +288,9 @@ class AgentRAGToolkit(BaseToolkit):
         readers: Further tools that open search results (`read_url`).
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
-    indexer: DualIndexer = Field(repr=False, exclude=True)
     prefix: str = ""
-    about: str = ""
-    agent_id: str | None = None
-    agent_id_key: str | None = None
-    when_missing: WhenMissing = "error"
-    filter: Any = None
-    language: Language = "en"
-    safety: PassageSafety = PassageSafety()
     search_settings: dict[str, Any] = Field(default_factory=dict)
     read_settings: dict[str, Any] = Field(default_factory=dict)
     searchers: Sequence[BaseTool] = ()
@@ -309,19 +301,7 @@ class AgentRAGToolkit(BaseToolkit):
         search_name, read_name = (
             f"{self.prefix}_{name}" if self.prefix else name for name in ("search", "read")
         )
-        shared: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in (
-                "indexer",
-                "about",
-                "agent_id",
-                "agent_id_key",
-                "when_missing",
-                "filter",
-                "language",
-                "safety",
-            )
-        }
+        shared = {name: getattr(self, name) for name in StoreBinding.model_fields}
         search = SearchTool(name=search_name, read_name=read_name, **{**shared, **self.search_settings})
         read = ReadTool(name=read_name, search_name=search_name, **{**shared, **self.read_settings})
         return [

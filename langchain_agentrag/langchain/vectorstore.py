@@ -14,14 +14,14 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_agentrag.embedding import Embedder
-from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, ScopeError, UsageError
+from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
 from langchain_agentrag.filters import parse
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.langchain.identity import (
     ConfiguredRetriever,
     WhenMissing,
     check_agent_binding,
+    documents_of_agent,
     require_agent_id,
     resolve_agent_id,
 )
@@ -167,13 +167,7 @@ class HybridVectorStore(VectorStore):
                 for new_id, document in zip(ids, documents, strict=True)
             ]
         owner = self._resolve_agent()
-        sources = list(as_source_documents(documents, owner))
-        for document in sources:
-            if document.agent_id != owner:
-                raise ScopeError(
-                    f"Document {document.doc_id!r} claims agent {document.agent_id!r} in its metadata, and this vector "
-                    "store is not bound to that agent, so it could never find it: add it through for_agent(…)."
-                )
+        sources = documents_of_agent(documents, owner)
         self.indexer.index_documents(sources, owner, split=False)
         return [document.doc_id for document in sources]
 

@@ -137,16 +137,8 @@ def from_document(document: SourceDocument) -> BaseNode:
 
 def from_passage(passage: Passage) -> BaseNode:
     """Convert a chunk that was read by doc_id and chunk_id to a node."""
-    return _chunk_node(
-        TextNode,
-        f"{passage.doc_id}#{passage.chunk_id}",
-        passage.doc_id,
-        passage.text,
-        (passage.start, passage.end),
-        {**passage.locator, **passage.metadata},
-        passage.locator,
-        HIDDEN_METADATA_KEYS,
-    )
+    node_id = f"{passage.doc_id}#{passage.chunk_id}"
+    return _chunk_node(TextNode, node_id, passage, passage.metadata, HIDDEN_METADATA_KEYS)
 
 
 def from_hit(
@@ -166,9 +158,7 @@ def from_hit(
         node = _restore_node(hit.doc_id, hit.text, metadata, node_fields, 1 if explain else 0)
     else:
         kind = ExplainedTextNode if explain else TextNode
-        span = (hit.start, hit.end)
-        fields = {**hit.locator, **metadata}
-        node = _chunk_node(kind, hit.reference, hit.doc_id, hit.text, span, fields, hit.locator, hidden)
+        node = _chunk_node(kind, hit.reference, hit, metadata, hidden)
     if explain:
         node.metadata[EXPLANATION_KEY] = _explanation_metadata(hit, degraded)
         node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, EXPLANATION_KEY]
@@ -206,21 +196,19 @@ def _restore_node(
 def _chunk_node(
     kind: type[TextNode],
     node_id: str,
-    doc_id: str,
-    text: str,
-    span: tuple[int, int],
-    metadata: dict[str, Any],
-    locator_keys: Collection[str],
+    chunk: Hit | Passage,
+    metadata: Mapping[str, Any],
     hidden: Collection[str],
 ) -> TextNode:
-    excluded = [key for key in metadata if key in hidden]
+    fields = {**chunk.locator, **metadata}
+    excluded = [key for key in fields if key in hidden]
     return kind(
         id_=node_id,
-        text=text,
-        metadata=metadata,
-        start_char_idx=span[0],
-        end_char_idx=span[1],
+        text=chunk.text,
+        metadata=fields,
+        start_char_idx=chunk.start,
+        end_char_idx=chunk.end,
         excluded_llm_metadata_keys=excluded,
-        excluded_embed_metadata_keys=list(dict.fromkeys([*excluded, *locator_keys])),
-        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc_id)},
+        excluded_embed_metadata_keys=list(dict.fromkeys([*excluded, *chunk.locator])),
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=chunk.doc_id)},
     )

@@ -82,17 +82,9 @@ def check_response(
         answer: Text of the answer, for a streaming response that has been consumed.
         judge: Function passage, statement → verdict for cases that rules do not decide, such as `model_judge(llm)`.
     """
-    passages = (_citation(number, node) for number, node in enumerate(response.source_nodes, start=1))
+    cited = (_citation(number, node) for number, node in enumerate(response.source_nodes, start=1))
     sources = [
-        CitedSource(
-            (str(passage.number), passage.node_id),
-            passage.doc_id,
-            passage.chunk_id,
-            passage.start,
-            passage.end,
-            passage.text,
-        )
-        for passage in passages
+        CitedSource((str(c.number), c.node_id), c.doc_id, c.chunk_id, c.start, c.end, c.text) for c in cited
     ]
     return check_citations(_answer_text(response, answer), sources, judge=judge)
 
@@ -211,17 +203,9 @@ class AgentQueryEngine(RetrieverQueryEngine):
     ) -> Self:
         """Create an engine from the arguments of `RetrieverQueryEngine.from_args`.
 
-        Args:
-            retriever: Retriever of the passages.
-            llm: The LLM; None takes the one set in `Settings`, if any.
-            response_synthesizer: Synthesizer of the answer, instead of a mode.
-            node_postprocessors: As of any query engine.
-            callback_manager: As of any query engine.
-            response_mode: None means "compact" with an LLM, "context_only" without one.
-            text_qa_template: Prompt; by default one that asks for citations.
-            cite: Whether passages are numbered.
-            safety: Protection against prompt injection in prompts.
-            synthesis: Further arguments of LlamaIndex's `get_response_synthesizer`: streaming, output_cls, use_async …
+        Further arguments are those of the class and of LlamaIndex's `get_response_synthesizer`: streaming, output_cls …
+        Without `llm` the one in `Settings` is used, if any. `response_mode` None means "compact" with an LLM and
+        "context_only" without one. The default of `text_qa_template` asks for citations.
 
         Raises:
             UsageError: the mode needs an LLM and there is none.

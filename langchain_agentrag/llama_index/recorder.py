@@ -180,23 +180,16 @@ class RecordingMemory(BaseMemory):
         """Yield the turn and tool calls of a message; a result completes its call."""
         common: dict[str, Any] = {"session": self.session_id, "time": _message_time(message)}
         if message.text.strip() or any(part != "thinking" for part in message.parts):
-            yield Turn(
-                entry_id=message_id,
-                role=message.role,
-                text=message.text,
-                speaker=message.speaker,
-                parts=message.parts,
-                **common,
-            )
+            content: dict[str, Any] = {
+                "text": message.text,
+                "speaker": message.speaker,
+                "parts": message.parts,
+            }
+            yield Turn(entry_id=message_id, role=message.role, **content, **common)
         calls: dict[str, list[ToolCall]] = defaultdict(list)
         for number, call in enumerate(message.calls):
-            entry = ToolCall(
-                entry_id=f"{message_id}:call:{number}",
-                tool=call.tool,
-                arguments=call.arguments,
-                call_id=call.call_id,
-                **common,
-            )
+            content = {"tool": call.tool, "arguments": call.arguments, "call_id": call.call_id}
+            entry = ToolCall(entry_id=f"{message_id}:call:{number}", **content, **common)
             if call.call_id is not None:
                 calls[call.call_id].append(entry)  # some models use the tool's name as id, so ids may repeat
             yield entry

@@ -18,11 +18,10 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import ConfigDict, PrivateAttr
 
-from langchain_agentrag.errors import InvalidQueryError, ScopeError
+from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Condition, Filter, conjoin
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.ingest.documents import as_source_documents
-from langchain_agentrag.langchain.identity import require_agent_id
+from langchain_agentrag.langchain.identity import documents_of_agent, require_agent_id
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import (
@@ -153,13 +152,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         """
         check_option_names(kwargs, {})
         nodes = list(nodes)
-        documents = list(as_source_documents(map(to_document, nodes), self.agent_id))
-        for document in documents:
-            if document.agent_id != self.agent_id:
-                raise ScopeError(
-                    f"Node {document.doc_id!r} claims agent {document.agent_id!r} in its metadata, and this vector "
-                    "store is not bound to that agent, so it could never find it: add it through for_agent(…)."
-                )
+        documents = documents_of_agent(map(to_document, nodes), self.agent_id)
         vectors = [node.embedding for node in nodes]
         self._indexer.index_documents(documents, self.agent_id, split=False, vectors=vectors)
         return [document.doc_id for document in documents]
