@@ -188,10 +188,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         self._indexer.delete(node_ids, filter=parse_filters(filters), agent_id=self.agent_id, **window)
 
     async def adelete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **delete_kwargs: Any,
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """`delete_nodes` in a worker thread."""
         await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)

@@ -49,8 +49,7 @@ async def run_counting_ticks(work: Callable[[], Awaitable[T]]) -> tuple[T, int]:
             ticks += 1
 
     async def timed() -> tuple[T, int]:
-        result = await work()
-        return result, ticks
+        return await work(), ticks
 
     # scheduled first: a coroutine that never yields is done before the first tick
     running = asyncio.ensure_future(timed())
