@@ -1,32 +1,57 @@
-"""On whose behalf a LangChain call is made: bound beforehand, or taken from the run, never from the model.
+"""Agent of a LangChain call: bound at construction or read from the run's configuration, never from the model.
 
-A wrapper may drop the run's configuration on the way (`ContextualCompressionRetriever`, `MultiQueryRetriever` do). An
-identity that is to come from the run and does not arrive is therefore an error, or shared documents only where the
-owner of the code said so. There is no default agent to fall back to.
+A wrapper may drop the run's configuration (`ContextualCompressionRetriever`, `MultiQueryRetriever` do). Where the agent
+has to come from the run and is missing, the call fails, or sees shared documents only if `when_missing` says so. There
+is no default agent.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
 
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
 
 from langchain_agentrag.errors import ScopeError
+from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.types import SourceDocument
 
 WhenMissing = Literal["error", "shared"]
-"""What a call without identity does: fail, or see shared documents only."""
+"""What a run that names no agent does: fail, or see shared documents only."""
 
 _CONFIG: ContextVar[RunnableConfig | None] = ContextVar("agentrag_config", default=None)
 
 
+class ConfiguredRetriever(BaseRetriever):
+    """Retriever whose `_get_relevant_documents` can read the configuration of its own call.
+
+    LangChain passes it only the configuration of the surrounding run.
+    """
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002
+        """Return the documents of a query; search options of this call by keyword."""
+        with _current_config(config):
+            return super().invoke(input, config, **kwargs)
+
+    async def ainvoke(
+        self,
+        input: str,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """`invoke` without blocking the event loop."""
+        with _current_config(config):
+            return await super().ainvoke(input, config, **kwargs)
+
+
 @contextmanager
-def calling(config: RunnableConfig | None) -> Iterator[None]:
-    """Make a call's own configuration visible within it; LangChain shows a retriever only that of the run around it."""
+def _current_config(config: RunnableConfig | None) -> Iterator[None]:
     token = _CONFIG.set(ensure_config(config))
     try:
         yield
@@ -34,11 +59,40 @@ def calling(config: RunnableConfig | None) -> Iterator[None]:
         _CONFIG.reset(token)
 
 
-def check_identity(agent_id: str | None, agent_id_key: str | None) -> None:
-    """Refuse an identity that is both bound and taken from the run: one of them would be somebody's default.
+def require_agent_id(agent_id: object, user: str) -> str:
+    """Return a valid agent id; `user` is what needs it, for the error message.
 
     Raises:
-        ScopeError: both were given, or the agent id is invalid.
+        ScopeError: the id is None or invalid.
+    """
+    checked = check_agent_id(agent_id)
+    if checked is None:
+        raise ScopeError(f"{user} needs the id of an agent.")
+    return checked
+
+
+def documents_of_agent(documents: Iterable[Any], agent_id: str | None) -> list[SourceDocument]:
+    """Convert documents to be stored for one agent, or shared ones for None.
+
+    Raises:
+        InvalidDocumentError: a document cannot be stored.
+        ScopeError: the metadata of a document names another agent.
+    """
+    sources = list(as_source_documents(documents, agent_id))
+    for source in sources:
+        if source.agent_id != agent_id:
+            raise ScopeError(
+                f"Document {source.doc_id!r} claims agent {source.agent_id!r} in its metadata, and this vector store "
+                "is not bound to that agent, so it could never find it: add it through for_agent(…)."
+            )
+    return sources
+
+
+def check_agent_binding(agent_id: str | None, agent_id_key: str | None) -> None:
+    """Check that an agent is either bound or read from each run, not both: a bound agent would act as a default.
+
+    Raises:
+        ScopeError: both are set, the agent id is invalid, or the key is empty.
     """
     check_agent_id(agent_id)
     if agent_id is not None and agent_id_key is not None:
@@ -50,37 +104,35 @@ def check_identity(agent_id: str | None, agent_id_key: str | None) -> None:
         raise ScopeError("agent_id_key must name a key of the run's `configurable` or context, not be empty.")
 
 
-def caller(
+def resolve_agent_id(
     agent_id: str | None,
     agent_id_key: str | None,
-    missing: WhenMissing,
+    when_missing: WhenMissing,
     config: RunnableConfig | None = None,
 ) -> str | None:
-    """The agent of this call, or None for shared documents only.
+    """Return the agent of the current call, or None for shared documents only.
 
     Args:
         agent_id: The bound agent.
         agent_id_key: Key of `configurable`, or of a LangGraph run's context, that holds the agent.
-        missing: What to do when the key is not there.
-        config: The call's configuration; taken from the surrounding run when None.
+        when_missing: What to do when the run has no such key.
+        config: The call's configuration; None takes that of the surrounding run.
 
     Raises:
-        ScopeError: no agent arrived, or `configurable` and context name two.
+        ScopeError: the run names no agent, or `configurable` and context name different ones.
     """
     if agent_id_key is None:
         return agent_id
-    configured = _CONFIG.get() if config is None else ensure_config(config)
-    configurable = (ensure_config() if configured is None else configured).get("configurable") or {}
-    found = {
-        value for value in (configurable.get(agent_id_key), _context_value(agent_id_key)) if value is not None
-    }
-    if len(found) > 1:
+    run_config = _CONFIG.get() if config is None else ensure_config(config)
+    configurable = (ensure_config() if run_config is None else run_config).get("configurable") or {}
+    agents = {configurable.get(agent_id_key), _runtime_context_value(agent_id_key)} - {None}
+    if len(agents) > 1:
         raise ScopeError(
             f"The run's configurable and its context name different agents under {agent_id_key!r}: nothing was read."
         )
-    if found:
-        return check_agent_id(found.pop())
-    if missing == "shared":
+    if agents:
+        return check_agent_id(agents.pop())
+    if when_missing == "shared":
         return None
     raise ScopeError(
         f"No agent arrived under {agent_id_key!r}: pass config={{'configurable': {{{agent_id_key!r}: …}}}} or a "
@@ -89,14 +141,14 @@ def caller(
     )
 
 
-def _context_value(key: str) -> Any:
-    """What a LangGraph run's context holds under a key; None outside of a run."""
-    if "langgraph.runtime" not in sys.modules:  # nobody can be inside a run then
+def _runtime_context_value(key: str) -> Any:
+    """Return the value of a key in the context of the current LangGraph run; None outside of a run."""
+    if "langgraph.runtime" not in sys.modules:  # without the module no run can be active
         return None
     from langgraph.runtime import get_runtime
 
     try:
         context = get_runtime().context
-    except Exception:  # noqa: BLE001  each version has its own way to say that this is no graph's run
+    except Exception:  # noqa: BLE001  the exception outside of a graph differs between versions
         return None
     return context.get(key) if isinstance(context, Mapping) else getattr(context, key, None)

@@ -1,4 +1,7 @@
-"""From what people have: a BM25 retriever, an ensemble, a Chroma collection. One call each, nothing is lost."""
+"""Migration from other LangChain retrievers and stores: BM25 retriever, ensemble, Chroma.
+
+Each function indexes what the source holds and returns constructor settings of our retriever or vector store.
+"""
 
 from __future__ import annotations
 
@@ -6,106 +9,132 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from langchain_core.documents import Document
+
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.indexer import DualIndexer
 
-_LEGS = 2
 
-
-def adopt_bm25(
+def migrate_bm25(
     retriever: Any,
     store: DualIndexer | str | Path,
     *,
     embeddings: Any = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Settings of a `HybridRetriever` over the documents of a `BM25Retriever`.
+    """Index the documents of a `BM25Retriever` and return the settings of a `HybridRetriever` over them.
 
     Args:
-        retriever: It has the documents in `docs` and the number of results in `k`.
+        retriever: A retriever with its documents in `docs` and the number of results in `k`.
         store: An open store, or a folder.
         embeddings: Model for a folder; None takes "local" where it is installed.
-        options: Settings that go first; `agent_id` also says whose the documents are.
+        options: Settings that override the derived ones; `agent_id` also becomes the owner of the documents.
     """
     documents = getattr(retriever, "docs", None)
     if not isinstance(documents, Iterable):
         raise UsageError(f"A {type(retriever).__name__} holds no documents in `docs`: pass a BM25Retriever.")
-    chosen = dict(options or {})
-    indexer = _opened(store, embeddings)
-    indexer.index_documents(list(documents), chosen.get("agent_id"), split=False)
-    return {"indexer": indexer, "k": getattr(retriever, "k", 4), **chosen}
+    overrides = dict(options or {})
+    indexer = _open_store(store, embeddings)
+    indexer.index_documents(list(documents), overrides.get("agent_id"), split=False)
+    return {"indexer": indexer, "k": getattr(retriever, "k", 4), **overrides}
 
 
-def adopt_ensemble(
+def migrate_ensemble(
     ensemble: Any,
     store: DualIndexer | str | Path,
     *,
     embeddings: Any = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Settings of a `HybridRetriever` over the documents of an `EnsembleRetriever`, with its weights and fusion.
+    """Index the documents of an `EnsembleRetriever` and return the settings of a `HybridRetriever`, weights included.
 
-    A part with `docs` is the keyword leg, a part with `vectorstore` the vector leg. The same text in both parts is one
-    document.
+    A member with `docs` counts as keyword search, one with `vectorstore` as vector search. A text that occurs in both
+    is indexed once.
 
     Args:
-        ensemble: It has `retrievers` and `weights`.
+        ensemble: A retriever with `retrievers` and `weights`.
         store: An open store, or a folder.
-        embeddings: Model for a folder; None takes the vector store's own.
-        options: Settings that go first.
+        embeddings: Model for a folder; None takes that of the vector store.
+        options: Settings that override the derived ones; `agent_id` also becomes the owner of the documents.
     """
-    parts = list(getattr(ensemble, "retrievers", ()))
-    words = [place for place, part in enumerate(parts) if hasattr(part, "docs")]
-    vectors = [place for place, part in enumerate(parts) if hasattr(part, "vectorstore")]
-    if not parts or len(words) + len(vectors) != len(parts):
+    members = list(getattr(ensemble, "retrievers", ()))
+    keyword = [index for index, member in enumerate(members) if hasattr(member, "docs")]
+    vector = [index for index, member in enumerate(members) if hasattr(member, "vectorstore")]
+    if not members or len(keyword) + len(vector) != len(members):
         raise UsageError(
             "from_ensemble() takes over BM25 retrievers and vector store retrievers; this ensemble holds "
-            f"{[type(part).__name__ for part in parts]}. Index their documents with index_documents() instead."
+            f"{[type(member).__name__ for member in members]}. Index their documents with index_documents() instead."
         )
-    chosen = dict(options or {})
-    owner = chosen.get("agent_id")
-    stores = [parts[place].vectorstore for place in vectors]
-    if embeddings is None and stores:
-        embeddings = stores[0].embeddings
-    held = {document.page_content: document for found in map(stored_documents, stores) for document in found}
-    if len(stores) == 1 and hasattr(stores[0], "_collection") and not isinstance(store, DualIndexer):
-        indexer = DualIndexer.from_chroma(stores[0], store, embeddings, agent_id=owner)  # keeps its vectors
-        new: dict[str, Any] = {}
+    overrides = dict(options or {})
+    owner = overrides.get("agent_id")
+    vector_stores = [members[index].vectorstore for index in vector]
+    if embeddings is None and vector_stores:
+        embeddings = vector_stores[0].embeddings
+    stored = {
+        document.page_content: document for source in vector_stores for document in _list_documents(source)
+    }
+    if len(vector_stores) == 1 and _is_chroma(vector_stores[0]) and not isinstance(store, DualIndexer):
+        indexer = DualIndexer.from_chroma(
+            vector_stores[0], store, embeddings, agent_id=owner
+        )  # keeps its vectors
+        remaining: dict[str, Any] = {}
     else:
-        indexer, new = _opened(store, embeddings), dict(held)
-    for place in words:
-        new.update({d.page_content: d for d in parts[place].docs if d.page_content not in held})
-    indexer.index_documents(list(new.values()), owner, split=False)
-    shares = list(getattr(ensemble, "weights", None) or [1 / len(parts)] * len(parts))
-    weights = (sum(shares[place] for place in vectors), sum(shares[place] for place in words))
-    sizes = [getattr(part, "k", None) or getattr(part, "search_kwargs", {}).get("k", 4) for part in parts]
-    return {"indexer": indexer, "k": max(sizes), "weights": weights, **chosen}
+        indexer, remaining = _open_store(store, embeddings), dict(stored)
+    for index in keyword:
+        remaining.update({d.page_content: d for d in members[index].docs if d.page_content not in stored})
+    indexer.index_documents(list(remaining.values()), owner, split=False)
+    shares = list(getattr(ensemble, "weights", None) or [1 / len(members)] * len(members))
+    weights = (sum(shares[index] for index in vector), sum(shares[index] for index in keyword))
+    sizes = [
+        getattr(member, "k", None) or getattr(member, "search_kwargs", {}).get("k", 4) for member in members
+    ]
+    return {"indexer": indexer, "k": max(sizes), "weights": weights, **overrides}
 
 
-def stored_documents(vectorstore: Any) -> list[Any]:
-    """All documents of a LangChain vector store that can list them: Chroma, InMemoryVectorStore.
+def migrate_chroma(
+    source: Any, path: str | Path, *, embeddings: Any = None, options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Copy a Chroma collection with its vectors and return the settings of a `HybridVectorStore` over the copy.
+
+    Args:
+        source: A langchain-chroma `Chroma`, a chromadb collection, or the path of a Chroma folder.
+        path: Folder of the new store.
+        embeddings: The model the vectors were made with; None takes that of a `Chroma`.
+        options: Settings of the vector store; `agent_id` also becomes the owner of the documents.
+    """
+    settings = dict(options or {})
+    indexer = DualIndexer.from_chroma(source, path, embeddings, agent_id=settings.get("agent_id"))
+    return {"indexer": indexer, **settings}
+
+
+def _list_documents(vectorstore: Any) -> list[Document]:
+    """Return all documents of a vector store that can list them: Chroma, InMemoryVectorStore.
 
     Raises:
-        UsageError: it cannot list what it holds.
+        UsageError: the vector store cannot list its documents.
     """
-    from langchain_core.documents import Document
-
-    if hasattr(vectorstore, "get") and hasattr(vectorstore, "_collection"):
-        found = vectorstore.get(include=["documents", "metadatas"])
+    if _is_chroma(vectorstore):
+        records = vectorstore.get(include=["documents", "metadatas"])
         return [
-            Document(id=name, page_content=text or "", metadata=metadata or {})
-            for name, text, metadata in zip(found["ids"], found["documents"], found["metadatas"], strict=True)
+            Document(id=doc_id, page_content=text or "", metadata=metadata or {})
+            for doc_id, text, metadata in zip(
+                records["ids"], records["documents"], records["metadatas"], strict=True
+            )
         ]
-    held = getattr(vectorstore, "store", None)
-    if isinstance(held, Mapping):
+    entries = getattr(vectorstore, "store", None)
+    if isinstance(entries, Mapping):
         return [
             Document(id=entry["id"], page_content=entry["text"], metadata=entry["metadata"])
-            for entry in held.values()
+            for entry in entries.values()
         ]
     raise UsageError(
         f"A {type(vectorstore).__name__} cannot list its documents: read them out and pass them to index_documents()."
     )
 
 
-def _opened(store: DualIndexer | str | Path, embeddings: Any) -> DualIndexer:
+def _is_chroma(vectorstore: Any) -> bool:
+    return hasattr(vectorstore, "get") and hasattr(vectorstore, "_collection")
+
+
+def _open_store(store: DualIndexer | str | Path, embeddings: Any) -> DualIndexer:
     return store if isinstance(store, DualIndexer) else DualIndexer(store, embeddings)

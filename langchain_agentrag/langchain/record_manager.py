@@ -1,4 +1,4 @@
-"""`HybridRecordManager`: LangChain's record of indexed keys, persistent, in the store's own catalog."""
+"""`HybridRecordManager`: LangChain record manager for incremental indexing, stored in the catalog."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from langchain_agentrag.indexer import DualIndexer
 
 
 class HybridRecordManager(RecordManager):
-    """Records for `langchain_core.indexing.index` over a `HybridVectorStore` of the same store and agent.
+    """Record manager for `langchain_core.indexing.index` over a `HybridVectorStore` of the same store and agent.
 
-    Records belong to one agent, so one agent's `cleanup` cannot name another's documents, even for a source both have.
-    A key exists only while its document is in the store: whatever was deleted otherwise is written again.
+    Records belong to one agent, so the `cleanup` of one agent never deletes another's documents, even for a source that
+    both have. A key exists only while its document is in the store: documents deleted by other means are indexed again.
 
     Args:
         indexer: The store.
-        namespace: Tells several sources apart.
+        namespace: Name that separates the records of different sources.
         agent_id: Owner; None for shared documents.
     """
 
@@ -30,15 +30,15 @@ class HybridRecordManager(RecordManager):
         self, indexer: DualIndexer, namespace: str = "default", *, agent_id: str | None = None
     ) -> None:
         super().__init__(namespace)
-        self._ledger = indexer.record_keys(namespace, agent_id=agent_id)
+        self._records = indexer.record_keys(namespace, agent_id=agent_id)
 
     def create_schema(self) -> None:
-        """Make room for the records; not needed before use."""
-        self._ledger.prepare()
+        """Create the table of records; not needed before use."""
+        self._records.prepare()
 
     def get_time(self) -> float:
-        """The time, never earlier than any record."""
-        return self._ledger.now()
+        """Return the current time in seconds, never earlier than that of any record."""
+        return self._records.now()
 
     def update(
         self,
@@ -50,22 +50,23 @@ class HybridRecordManager(RecordManager):
         """Add or renew records.
 
         Raises:
-            UsageError: not one group per key, or `time_at_least` lies in the future.
+            UsageError: the number of groups differs from that of keys, or `time_at_least` is in the future.
         """
         groups = [None] * len(keys) if group_ids is None else list(group_ids)
         if len(groups) != len(keys):
             raise UsageError(f"update() got {len(keys)} keys and {len(groups)} group_ids: give one per key.")
-        now = self._ledger.now()
+        now = self._records.now()
         if time_at_least is not None and now < time_at_least:
             raise UsageError(
-                f"The clock says {now}, the caller at least {time_at_least}: records would be lost."
+                f"Cannot update records at {now}, before time_at_least={time_at_least}: cleanup would delete them. "
+                "Correct the clock."
             )
-        self._ledger.put(keys, groups, now)
+        self._records.put(keys, groups, now)
 
     def exists(self, keys: Sequence[str]) -> list[bool]:
-        """For each key, whether it is recorded and its document is in the store."""
-        living = self._ledger.existing(keys)
-        return [key in living for key in keys]
+        """Return for each key whether it is recorded and its document is in the store."""
+        existing = self._records.existing(keys)
+        return [key in existing for key in keys]
 
     def list_keys(
         self,
@@ -75,12 +76,12 @@ class HybridRecordManager(RecordManager):
         group_ids: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Recorded keys, oldest first."""
-        return self._ledger.keys(before=before, after=after, groups=group_ids, limit=limit)
+        """Return recorded keys, oldest first."""
+        return self._records.keys(before=before, after=after, groups=group_ids, limit=limit)
 
     def delete_keys(self, keys: Sequence[str]) -> None:
         """Remove records."""
-        self._ledger.remove(keys)
+        self._records.remove(keys)
 
     async def acreate_schema(self) -> None:
         """`create_schema` in a worker thread."""
@@ -123,9 +124,9 @@ class HybridRecordManager(RecordManager):
 
 
 def document_key(document: Document) -> str:
-    """Key of a document by its text and metadata, for `index(…, key_encoder=document_key)`.
+    """Return the hash of a document's text and metadata, for `index(…, key_encoder=document_key)`.
 
-    LangChain's own encoders refuse metadata that JSON lacks: dates, numpy numbers, bytes.
+    LangChain's own encoders fail on metadata that JSON cannot hold: dates, numpy numbers, bytes.
     """
     digest = hashlib.blake2b(digest_size=16)
     digest.update(document.page_content.encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""What a tracer sees of a hybrid search: one child run per leg, with the hits that leg found."""
+"""`HybridRetriever`: LangChain retriever over a store."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any, Self
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
-from langchain_core.runnables import RunnableConfig, RunnableSerializable
+from langchain_core.runnables import RunnableSerializable
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from langchain_agentrag.errors import RetrievalError, ScopeError
 from langchain_agentrag.filters import parse, time_range_filter
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import WhenMissing, caller, calling, check_identity
+from langchain_agentrag.langchain.identity import (
+    ConfiguredRetriever,
+    WhenMissing,
+    check_agent_binding,
+    require_agent_id,
+    resolve_agent_id,
+)
+from langchain_agentrag.langchain.migration import migrate_bm25, migrate_ensemble
 from langchain_agentrag.langchain.search_types import PER_CALL, SearchType, engine_options
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.search.fusion import FusionName, check_weights
@@ -27,77 +34,30 @@ from langchain_agentrag.types import Hit, Hits, IndexEvidence
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
 
-if TYPE_CHECKING:
-    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 
-    Show = Callable[[Hit], Document]
+class HybridRetriever(ConfiguredRetriever):
+    """Retriever of passages as LangChain documents, best first.
 
-
-def report_legs(run: CallbackManagerForRetrieverRun, hits: Hits, show: Show) -> None:
-    """Tell whoever listens what each leg contributed to the hits, in the leg's own order, and which leg failed."""
-    if not run.inheritable_handlers:
-        return
-    for leg, found, failure in _hits_per_index(hits):
-        child = run.get_child(leg).on_retriever_start({"name": leg}, hits.query, name=f"agentrag {leg} leg")
-        if failure:
-            child.on_retriever_error(RetrievalError(failure))
-        else:
-            child.on_retriever_end([show(hit) for hit in found])
-
-
-async def areport_legs(run: AsyncCallbackManagerForRetrieverRun, hits: Hits, show: Show) -> None:
-    """`report_legs` for asynchronous runs."""
-    if not run.inheritable_handlers:
-        return
-    for leg, found, failure in _hits_per_index(hits):
-        child = await run.get_child(leg).on_retriever_start(
-            {"name": leg}, hits.query, name=f"agentrag {leg} leg"
-        )
-        if failure:
-            await child.on_retriever_error(RetrievalError(failure))
-        else:
-            await child.on_retriever_end([show(hit) for hit in found])
-
-
-def _hits_per_index(hits: Hits) -> list[tuple[str, list[Hit], str]]:
-    """(leg, its hits in its order, why it failed or "") for each leg that was asked."""
-    legs = []
-    for leg in ("vector", "keyword"):
-        if hits.mode not in {"hybrid", leg}:
-            continue
-        ranked = []
-        for hit in hits:
-            evidence = hit.explanation.vector if leg == "vector" else hit.explanation.keyword
-            if evidence is not None and evidence.rank is not None:
-                ranked.append((evidence.rank, hit))
-        ranked.sort(key=lambda pair: pair[0])
-        failure = next((note for note in hits.degraded if note.startswith(f"{leg}: ") and not ranked), "")
-        legs.append((leg, [hit for _, hit in ranked], failure))
-    return legs
-
-
-class HybridRetriever(BaseRetriever):
-    """Retrieves passages as LangChain documents, best first.
-
-    Bound to one agent at construction, or to the agent each run names under `agent_id_key`; no call can name another
-    one. A `filter` given at call time is and-ed with the bound one. With neither, it sees shared documents only.
+    It searches for one agent, bound at construction or named by each run under `agent_id_key`; no argument of a call
+    can change it. Without either it sees shared documents only. A `filter` of a call is combined with the bound one by
+    AND.
 
     `invoke`, `ainvoke` and `batch` take k, filter, search_type, weights, fusion, fetch_k, score_threshold,
     max_per_document, lambda_mult, reranker, rerank_timeout, collapse, neighbours, after, before, recency, rewriter
-    and history for one call. `history` are the turns or messages before the question, which is completed from them
-    where it does not stand alone ("and its price?", "第二个呢"). An unknown option is an error.
+    and history for one call. `history` are the turns or messages before the question, from which a question that
+    depends on them is completed ("and its price?", "第二个呢"). An unknown option is an error.
 
-    The document's metadata comes back as it was stored, plus `doc_id`, `chunk_id`, the place (`page`, `line` …) and the
-    score where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document,
-    else "doc_id#chunk_id".
+    Metadata is returned as it was stored, plus `doc_id`, `chunk_id`, the location (`page`, `line` …) and the score,
+    where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document, else
+    "doc_id#chunk_id".
 
     Attributes:
         indexer: The store.
         k: Documents to return, >= 1.
-        agent_id: On whose behalf.
+        agent_id: The bound agent.
         agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
         when_missing: What a run that names no agent does: "error", or "shared" documents only.
-        filter: Filter that every call obeys.
+        filter: Filter of every call.
         search_type: "hybrid", "vector" (or "similarity"), "keyword" (or "bm25"), "mmr".
         weights: Share of (vector, keyword); None lets the engine choose.
         fusion: Fusion rule; None takes the engine's default.
@@ -117,9 +77,9 @@ class HybridRetriever(BaseRetriever):
         rewriter: Model that completes a question from the `history` of a call; without one, rules do.
         rewrite_timeout: Seconds it may take, 5 by default.
         quarantined: Whether quarantined documents are found too.
-        score_key: Metadata key for the score, or None to leave it out (wrappers that compare whole documents, such
-            as MultiQueryRetriever, need that).
-        explain: Whether to add `explanation` to the metadata: rank and score in each leg, matched words.
+        score_key: Metadata key of the score, or None to leave it out (needed by wrappers that compare whole documents,
+            such as MultiQueryRetriever).
+        explain: Whether to add `explanation` to the metadata: rank and score in each index, matched words.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -174,19 +134,18 @@ class HybridRetriever(BaseRetriever):
 
     @model_validator(mode="after")
     def _check(self) -> HybridRetriever:
-        check_identity(self.agent_id, self.agent_id_key)
+        check_agent_binding(self.agent_id, self.agent_id_key)
         self._bound = parse(self.filter)
         time_range_filter(self.after, self.before)
         if self.recency is not None:
             check_duration("recency", self.recency)
         return self
 
-    # -- other ways to make one -----------------------------------------------------------------------------------
+    # -- other constructors ---------------------------------------------------------------------------------------
 
     def for_agent(self, agent_id: str) -> Self:
-        """The same retriever on behalf of one agent; cheap, make one per request."""
-        if check_agent_id(agent_id) is None:
-            raise ScopeError("for_agent() needs the id of an agent.")
+        """Return a copy bound to one agent; cheap enough to create per request."""
+        require_agent_id(agent_id, "for_agent()")
         settings = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**settings, "agent_id": agent_id, "agent_id_key": None})
 
@@ -199,10 +158,8 @@ class HybridRetriever(BaseRetriever):
         embeddings: Any = None,
         **options: Any,
     ) -> Self:
-        """A hybrid retriever over the documents of a langchain-community `BM25Retriever`; see `migration`."""
-        from langchain_agentrag.langchain.migration import adopt_bm25
-
-        return cls(**adopt_bm25(retriever, store, embeddings=embeddings, options=options))
+        """Index the documents of a langchain-community `BM25Retriever`; see `migration.migrate_bm25`."""
+        return cls(**migrate_bm25(retriever, store, embeddings=embeddings, options=options))
 
     @classmethod
     def from_ensemble(
@@ -213,18 +170,16 @@ class HybridRetriever(BaseRetriever):
         embeddings: Any = None,
         **options: Any,
     ) -> Self:
-        """A hybrid retriever over the documents of an `EnsembleRetriever`, with its weights; see `migration`."""
-        from langchain_agentrag.langchain.migration import adopt_ensemble
-
-        return cls(**adopt_ensemble(ensemble, store, embeddings=embeddings, options=options))
+        """Index the documents of an `EnsembleRetriever` and keep its weights; see `migration.migrate_ensemble`."""
+        return cls(**migrate_ensemble(ensemble, store, embeddings=embeddings, options=options))
 
     def configurable_fields(
         self, **kwargs: AnyConfigurableField
     ) -> RunnableSerializable[str, list[Document]]:
-        """As of any Runnable, except for the agent: a wrapper that drops the configuration would use the default.
+        """Make fields configurable, except for those of the agent.
 
         Raises:
-            ScopeError: the agent was to be configurable.
+            ScopeError: the agent would be configurable; a wrapper that drops the configuration would use the default.
         """
         if {"agent_id", "agent_id_key", "when_missing"} & kwargs.keys():
             raise ScopeError(
@@ -235,39 +190,24 @@ class HybridRetriever(BaseRetriever):
 
     # -- retrieving -----------------------------------------------------------------------------------------------
 
-    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002
-        """Documents for a query; options of this call by keyword."""
-        with calling(config):
-            return super().invoke(input, config, **kwargs)
-
-    async def ainvoke(
-        self,
-        input: str,  # noqa: A002
-        config: RunnableConfig | None = None,
-        **kwargs: Any,
-    ) -> list[Document]:
-        """`invoke` without blocking the event loop."""
-        with calling(config):
-            return await super().ainvoke(input, config, **kwargs)
-
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         k, options = self._options(kwargs)
-        hits = self.indexer.search(query, k, agent_id=self._caller(), **options)
-        report_legs(run_manager, hits, self._document)
+        hits = self.indexer.search(query, k, agent_id=self._resolve_agent(), **options)
+        _trace_index_runs(run_manager, hits, self._document)
         return [self._document(hit) for hit in hits]
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         k, options = self._options(kwargs)
-        hits: Hits = await self.indexer.asearch(query, k, agent_id=self._caller(), **options)
-        await areport_legs(run_manager, hits, self._document)
+        hits: Hits = await self.indexer.asearch(query, k, agent_id=self._resolve_agent(), **options)
+        await _atrace_index_runs(run_manager, hits, self._document)
         return [self._document(hit) for hit in hits]
 
-    def _caller(self) -> str | None:
-        return caller(self.agent_id, self.agent_id_key, self.when_missing)
+    def _resolve_agent(self) -> str | None:
+        return resolve_agent_id(self.agent_id, self.agent_id_key, self.when_missing)
 
     def _options(self, call: dict[str, Any]) -> tuple[int, SearchOptions]:
         defaults = {name: getattr(self, name) for name in PER_CALL if name not in {"filter", "history"}}
@@ -280,8 +220,8 @@ class HybridRetriever(BaseRetriever):
         if hit.also_in:
             added["also_in"] = [f"{source.doc_id}#{source.chunk_id}" for source in hit.also_in]
         if self.explain:
-            added["explanation"] = explanation(hit)
-        # the document's own keys win: metadata is never lost
+            added["explanation"] = hit_explanation(hit)
+        # the document's own keys take precedence, so no metadata is lost
         return Document(id=hit.reference, page_content=hit.text, metadata={**added, **hit.metadata})
 
     def _get_ls_params(self, **_kwargs: Any) -> LangSmithRetrieverParams:
@@ -294,22 +234,72 @@ class HybridRetriever(BaseRetriever):
         )
 
 
-def explanation(hit: Hit) -> dict[str, Any]:
-    """Why a hit is there, as JSON-safe values."""
-    why = hit.explanation
+def hit_explanation(hit: Hit) -> dict[str, Any]:
+    """Return score, ranks and matched words of a hit as JSON-safe values."""
+    explanation = hit.explanation
     return {
         "score": hit.score,
         "confidence": hit.confidence,
-        "vector": _evidence(why.vector),
-        "keyword": _evidence(why.keyword),
-        "matched": list(why.matched),
-        "terms": [[term, points] for term, points in why.terms],
-        "steps": list(why.steps),
-        "fusion": why.fusion,
-        "weights": list(why.weights),
-        "recency": why.recency,
+        "vector": _evidence_record(explanation.vector),
+        "keyword": _evidence_record(explanation.keyword),
+        "matched": list(explanation.matched),
+        "terms": [[term, points] for term, points in explanation.terms],
+        "steps": list(explanation.steps),
+        "fusion": explanation.fusion,
+        "weights": list(explanation.weights),
+        "recency": explanation.recency,
     }
 
 
-def _evidence(leg: IndexEvidence | None) -> dict[str, Any] | None:
-    return None if leg is None else {"rank": leg.rank, "raw": leg.raw, "score": leg.score}
+def _evidence_record(evidence: IndexEvidence | None) -> dict[str, Any] | None:
+    return None if evidence is None else {"rank": evidence.rank, "raw": evidence.raw, "score": evidence.score}
+
+
+# -- child runs per index -----------------------------------------------------------------------------------------
+
+
+def _trace_index_runs(
+    run: CallbackManagerForRetrieverRun, hits: Hits, to_document: Callable[[Hit], Document]
+) -> None:
+    """Report each index that was searched as a child run, with its hits in its own order, or why it failed."""
+    if not run.inheritable_handlers:
+        return
+    for index, ranked, failure in _hits_per_index(hits):
+        name = f"agentrag {index} index"
+        child = run.get_child(index).on_retriever_start({"name": index}, hits.query, name=name)
+        if failure:
+            child.on_retriever_error(RetrievalError(failure))
+        else:
+            child.on_retriever_end([to_document(hit) for hit in ranked])
+
+
+async def _atrace_index_runs(
+    run: AsyncCallbackManagerForRetrieverRun, hits: Hits, to_document: Callable[[Hit], Document]
+) -> None:
+    """`_trace_index_runs` for asynchronous runs."""
+    if not run.inheritable_handlers:
+        return
+    for index, ranked, failure in _hits_per_index(hits):
+        name = f"agentrag {index} index"
+        child = await run.get_child(index).on_retriever_start({"name": index}, hits.query, name=name)
+        if failure:
+            await child.on_retriever_error(RetrievalError(failure))
+        else:
+            await child.on_retriever_end([to_document(hit) for hit in ranked])
+
+
+def _hits_per_index(hits: Hits) -> list[tuple[str, list[Hit], str]]:
+    """Return (index, its hits by its own rank, reason of its failure or "") for each index that was searched."""
+    runs = []
+    for index in ("vector", "keyword"):
+        if hits.mode not in {"hybrid", index}:
+            continue
+        ranked = []
+        for hit in hits:
+            evidence = hit.explanation.vector if index == "vector" else hit.explanation.keyword
+            if evidence is not None and evidence.rank is not None:
+                ranked.append((evidence.rank, hit))
+        ranked.sort(key=lambda pair: pair[0])
+        failure = next((note for note in hits.degraded if note.startswith(f"{index}: ") and not ranked), "")
+        runs.append((index, [hit for _, hit in ranked], failure))
+    return runs

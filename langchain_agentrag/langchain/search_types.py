@@ -1,4 +1,4 @@
-"""LangChain's words for a search, in the engine's: what both LangChain faces share."""
+"""Search types and options of LangChain calls, translated to options of the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tool `run_sql`: an agent's questions to a database, read-only."""
+"""`SQLTool`: the tool `run_sql`, read-only SQL queries of an agent."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from langchain_agentrag.errors import AgentRagError
 
 logger = logging.getLogger(__name__)
 
-_CELL = 300  # characters of one value
+_MAX_VALUE_CHARS = 300
 
-_WORDS: dict[Language, dict[str, str]] = {
+_TEXTS: dict[Language, dict[str, str]] = {
     "en": {
         "description": "Ask the database with one SELECT in {dialect}; use it for counts, sums, lists and exact "
         "values. Read-only, at most {rows} rows. Tables:\n{schema}",
@@ -44,15 +44,16 @@ _WORDS: dict[Language, dict[str, str]] = {
 
 
 class SQLTool(BaseTool):
-    """The tool `run_sql`. It sees what its connection sees: agents that are kept apart need connections of their own.
+    """Tool `run_sql`: runs one SELECT statement.
 
-    The artifact is a list with one JSON-safe record per row.
+    The tool sees whatever its connection can read, so isolated agents need separate connections. The artifact is a list
+    with one JSON-safe record per row.
 
     Attributes:
-        database: What is asked.
+        database: Database to query.
         language: Language of the description and of the replies.
-        max_chars: Longest reply, about.
-        safety: How the rows are shown to the model; the artifact has them as they are.
+        max_chars: Approximate maximum length of a reply in characters.
+        safety: Protection against prompt injection in the reply; the artifact has the rows unchanged.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -68,14 +69,14 @@ class SQLTool(BaseTool):
     handle_validation_error: Any = True
 
     @model_validator(mode="after")
-    def _describe_itself(self) -> SQLTool:
-        words = _WORDS[self.language]
+    def _set_defaults(self) -> SQLTool:
+        texts = _TEXTS[self.language]
         if not self.description:
-            self.description = words["description"].format(
+            self.description = texts["description"].format(
                 dialect=self.database.dialect, rows=self.database.max_rows, schema=self.database.schema()
             )
         if self.args_schema is None:
-            sql = (str, Field(description=words["sql"]))
+            sql = (str, Field(description=texts["sql"]))
             self.args_schema = create_model("RunSQL", __base__=ToolArguments, sql=sql)
         if self.handle_validation_error is True:
             self.handle_validation_error = partial(format_validation_error, language=self.language)
@@ -84,42 +85,42 @@ class SQLTool(BaseTool):
 
     def _run(self, sql: str) -> tuple[str, list[dict[str, Any]]]:
         try:
-            found = self.database.run(sql)
+            result = self.database.run(sql)
         except AgentRagError as error:
             raise ToolException(
-                _WORDS[self.language]["failed"].format(name=self.name, error=error)
+                _TEXTS[self.language]["failed"].format(name=self.name, error=error)
             ) from error
         except Exception as error:
             logger.exception("the tool %s failed", self.name)
-            failure = _WORDS[self.language]["failed"].format(name=self.name, error=type(error).__name__)
+            failure = _TEXTS[self.language]["failed"].format(name=self.name, error=type(error).__name__)
             raise ToolException(failure) from error
-        return self._reply(found)
+        return self._reply(result)
 
     async def _arun(self, sql: str) -> tuple[str, list[dict[str, Any]]]:
         return await asyncio.to_thread(self._run, sql)
 
-    def _reply(self, found: QueryResult) -> tuple[str, list[dict[str, Any]]]:
-        words = _WORDS[self.language]
+    def _reply(self, result: QueryResult) -> tuple[str, list[dict[str, Any]]]:
+        texts = _TEXTS[self.language]
         records = [
-            {name: _short(value) for name, value in zip(found.columns, row, strict=True)}
-            for row in found.rows
+            {name: _truncate(value) for name, value in zip(result.columns, row, strict=True)}
+            for row in result.rows
         ]
         if not records:
-            return words["none"], []
+            return texts["none"], []
         lines: list[str] = []
-        room, more = self.max_chars, found.more
+        chars_left, more = self.max_chars, result.more
         for record in records:
             line = json.dumps(record, ensure_ascii=False)
-            room -= len(line)
-            if lines and room < 0:
+            chars_left -= len(line)
+            if lines and chars_left < 0:
                 more = True
                 break
             lines.append(line)
-        head = words["rows"].format(n=len(lines)) + (words["more"] if more else "") + ":"
-        shown = self.safety.fence(self.language).wrap("\n".join(lines), {"type": "row"}, block=True)
-        return f"{head}\n{shown}", records
+        head = texts["rows"].format(n=len(lines)) + (texts["more"] if more else "") + ":"
+        fenced = self.safety.fence(self.language).wrap("\n".join(lines), {"type": "row"}, block=True)
+        return f"{head}\n{fenced}", records
 
 
-def _short(value: Any) -> Any:
+def _truncate(value: Any) -> Any:
     safe = json_safe(value)
-    return f"{safe[:_CELL]}…" if isinstance(safe, str) and len(safe) > _CELL else safe
+    return f"{safe[:_MAX_VALUE_CHARS]}…" if isinstance(safe, str) and len(safe) > _MAX_VALUE_CHARS else safe

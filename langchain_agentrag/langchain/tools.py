@@ -1,4 +1,4 @@
-"""LangChain tools for agents: `search` finds passages, `read` opens one. They never raise into the agent."""
+"""LangChain tools of an agent: `search` finds passages, `read` opens one. Errors become messages to the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, BaseToolkit, ToolException
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.agent.tool_arguments import (
@@ -23,7 +23,7 @@ from langchain_agentrag.agent.tool_replies import ToolReplies, hit_record, passa
 from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
 from langchain_agentrag.filters import filter_keys, match, parse
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import WhenMissing, caller, check_identity
+from langchain_agentrag.langchain.identity import WhenMissing, check_agent_binding, resolve_agent_id
 from langchain_agentrag.langchain.search_types import SearchType, engine_options
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.search.options import SearchOptions
@@ -32,7 +32,7 @@ from langchain_agentrag.types import Hit, Hits, Passage
 
 logger = logging.getLogger(__name__)
 
-_LEAST_LIKENESS = 0.05  # calibrated cosine below which a passage without a matching word answers nothing
+_MIN_VECTOR_SCORE = 0.05  # calibrated cosine; passages below it without a matching word are left out
 
 _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
     "en": {
@@ -55,20 +55,19 @@ _DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
 }
 
 
-class _StoreTool(BaseTool):
-    """What both tools share: the store, on whose behalf, and how faults become messages.
+class StoreBinding(BaseModel):
+    """Settings that the tools and the toolkit share.
 
     Attributes:
         indexer: The store.
-        agent_id: On whose behalf.
+        agent_id: The bound agent.
         agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
         when_missing: What a run that names no agent does: "error", or "shared" documents only.
-        filter: Filter that every call obeys.
-        language: Language of the description and of the replies, "en" or "zh".
+        filter: Filter of every call.
+        language: Language of descriptions and replies, "en" or "zh".
         about: What is searched, as a noun: "the product manuals".
-        max_chars: Longest reply, about.
-        safety: How passages are shown to the model; `PassageSafety.off()` shows them as they are stored. The artifact
-            has them so in any case.
+        safety: Protection against prompt injection in replies; `PassageSafety.off()` turns it off. Artifacts have the
+            passages unchanged in any case.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -80,8 +79,17 @@ class _StoreTool(BaseTool):
     filter: Any = None
     language: Language = "en"
     about: str = ""
-    max_chars: int = Field(default=6_000, ge=200)
     safety: PassageSafety = PassageSafety()
+
+
+class _StoreTool(StoreBinding, BaseTool):
+    """Base of `SearchTool` and `ReadTool`.
+
+    Attributes:
+        max_chars: Approximate maximum length of a reply in characters.
+    """
+
+    max_chars: int = Field(default=6_000, ge=200)
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
     handle_validation_error: Any = True
@@ -90,8 +98,8 @@ class _StoreTool(BaseTool):
     _replies: ToolReplies = PrivateAttr()
 
     @model_validator(mode="after")
-    def _bind(self) -> _StoreTool:
-        check_identity(self.agent_id, self.agent_id_key)
+    def _check(self) -> _StoreTool:
+        check_agent_binding(self.agent_id, self.agent_id_key)
         self._bound = parse(self.filter)
         if self.handle_validation_error is True:
             self.handle_validation_error = partial(format_validation_error, language=self.language)
@@ -103,12 +111,12 @@ class _StoreTool(BaseTool):
             "again there. A deep copy shares the store and works."
         )
 
-    def _caller(self, config: RunnableConfig | None) -> str | None:
-        return caller(self.agent_id, self.agent_id_key, self.when_missing, config)
+    def _resolve_agent(self, config: RunnableConfig | None) -> str | None:
+        return resolve_agent_id(self.agent_id, self.agent_id_key, self.when_missing, config)
 
     @contextmanager
-    def _as_messages(self) -> Iterator[None]:
-        """Every fault as a message: one the model can act on where it can, and never the text of somebody's data."""
+    def _errors_as_messages(self) -> Iterator[None]:
+        """Turn errors into `ToolException`: details only of those a model can act on, none that may quote data."""
         try:
             yield
         except (EmbeddingError, RetrievalError, StoreError) as error:
@@ -126,18 +134,18 @@ class _StoreTool(BaseTool):
 
 
 class SearchTool(_StoreTool):
-    """The tool `search`: coordinates and snippets of the passages that answer a question.
+    """Tool `search`: returns doc_id, chunk_id and snippet of the passages that answer a question.
 
-    The agent is bound at construction or comes from the run; it is no argument, so a model cannot name one. The
+    The agent is bound at construction or comes from the run. It is not an argument, so a model cannot choose one. The
     artifact is a list of JSON-safe records, one per hit, with the full text and metadata.
 
     Attributes:
-        k: Passages when the model does not say.
+        k: Default number of passages.
         search_type: "hybrid", "vector", "keyword" or "mmr".
         options: Further search options: weights, fusion, fetch_k, max_per_document, reranker, collapse, neighbours … A
             list under `history` is read at every call: append the turns of the conversation to it.
-        snippet_chars: Length of a snippet, about.
-        read_name: Name of the reading tool that the replies point to.
+        snippet_chars: Approximate length of a snippet in characters.
+        read_name: Name of the read tool that replies refer to.
     """
 
     name: str = "search"
@@ -149,7 +157,7 @@ class SearchTool(_StoreTool):
     read_name: str = "read"
 
     @model_validator(mode="after")
-    def _describe_itself(self) -> SearchTool:
+    def _set_defaults(self) -> SearchTool:
         self._replies = ToolReplies(self.language, self.about, self.read_name, self.safety)
         self.description = self.description or self._describe("search", read=self.read_name)
         self.args_schema = self.args_schema or search_arguments(self.language, self.k)
@@ -166,11 +174,11 @@ class SearchTool(_StoreTool):
         *,
         config: RunnableConfig,
     ) -> tuple[str, list[dict[str, Any]]]:
-        with self._as_messages():
-            asked = _asked(filter, after, before)
-            agent, options = self._caller(config), self._options(asked)
+        with self._errors_as_messages():
+            call_options = _call_options(filter, after, before)
+            agent, options = self._resolve_agent(config), self._options(call_options)
             return self._reply(
-                self.indexer.search(query, k or self.k, agent_id=agent, **options), query, asked
+                self.indexer.search(query, k or self.k, agent_id=agent, **options), query, call_options
             )
 
     async def _arun(
@@ -183,26 +191,27 @@ class SearchTool(_StoreTool):
         *,
         config: RunnableConfig,
     ) -> tuple[str, list[dict[str, Any]]]:
-        with self._as_messages():
-            asked = _asked(filter, after, before)
-            agent, options = self._caller(config), self._options(asked)
+        with self._errors_as_messages():
+            call_options = _call_options(filter, after, before)
+            agent, options = self._resolve_agent(config), self._options(call_options)
             hits = await self.indexer.asearch(query, k or self.k, agent_id=agent, **options)
-            return self._reply(hits, query, asked)
+            return self._reply(hits, query, call_options)
 
-    def _options(self, asked: Mapping[str, Any]) -> SearchOptions:
-        where = asked.get("filter")
-        if "agent_id" in filter_keys(parse(where)):  # it can only narrow; who tries is worth knowing
+    def _options(self, call_options: Mapping[str, Any]) -> SearchOptions:
+        where = call_options.get("filter")
+        if "agent_id" in filter_keys(parse(where)):  # it can only narrow the results, but is worth a warning
             logger.warning("a model's filter for %s names an agent: %s", self.name, short_repr(where))
         defaults = {"search_type": self.search_type, **self.options}
-        return engine_options(self._bound, defaults, asked)
+        return engine_options(self._bound, defaults, call_options)
 
-    def _reply(self, hits: Hits, query: str, asked: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    def _reply(
+        self, hits: Hits, query: str, call_options: Mapping[str, Any]
+    ) -> tuple[str, list[dict[str, Any]]]:
         if not hits and not any(char.isalnum() for char in query):
             return self._replies.empty_query(), []
-        told = [hit for hit in hits if _has_evidence(hit)]
-        hits = Hits(told, query=hits.query, mode=hits.mode, degraded=hits.degraded)
-        bounds = {name: asked[name] for name in ("after", "before") if name in asked}
-        condition = {**asked.get("filter", {}), **bounds}
+        hits = Hits(filter(_has_evidence, hits), query=hits.query, mode=hits.mode, degraded=hits.degraded)
+        bounds = {name: call_options[name] for name in ("after", "before") if name in call_options}
+        condition = {**call_options.get("filter", {}), **bounds}
         text = self._replies.search_results(
             hits, snippet_size=self.snippet_chars, max_chars=self.max_chars, condition=condition
         )
@@ -210,12 +219,12 @@ class SearchTool(_StoreTool):
 
 
 class ReadTool(_StoreTool):
-    """The tool `read`: a chunk in full, with its neighbours on request, in bounded characters.
+    """Tool `read`: returns the full text of a chunk, with neighbouring chunks on request, up to `max_chars`.
 
     The artifact is a list with one JSON-safe record.
 
     Attributes:
-        search_name: Name of the search tool that the description points to.
+        search_name: Name of the search tool that the description refers to.
     """
 
     name: str = "read"
@@ -223,7 +232,7 @@ class ReadTool(_StoreTool):
     search_name: str = "search"
 
     @model_validator(mode="after")
-    def _describe_itself(self) -> ReadTool:
+    def _set_defaults(self) -> ReadTool:
         self._replies = ToolReplies(self.language, self.about, self.name, self.safety)
         self.description = self.description or self._describe("read", search=self.search_name)
         self.args_schema = self.args_schema or read_arguments(self.language)
@@ -239,8 +248,8 @@ class ReadTool(_StoreTool):
         *,
         config: RunnableConfig,
     ) -> tuple[str, list[dict[str, Any]]]:
-        with self._as_messages():
-            agent = self._caller(config)
+        with self._errors_as_messages():
+            agent = self._resolve_agent(config)
             passage = self.indexer.read(doc_id, chunk_id, before=before, after=after, agent_id=agent)
             return self._reply(passage, offset)
 
@@ -254,14 +263,14 @@ class ReadTool(_StoreTool):
         *,
         config: RunnableConfig,
     ) -> tuple[str, list[dict[str, Any]]]:
-        with self._as_messages():
-            agent = self._caller(config)
+        with self._errors_as_messages():
+            agent = self._resolve_agent(config)
             passage = await self.indexer.aread(doc_id, chunk_id, before=before, after=after, agent_id=agent)
             return self._reply(passage, offset)
 
     def _reply(self, passage: Passage, offset: int) -> tuple[str, list[dict[str, Any]]]:
-        seen = {**passage.locator, **filter_view(passage.agent_id, passage.doc_id, passage.metadata, "{}")}
-        if not match(self._bound, seen):
+        fields = {**passage.locator, **filter_view(passage.agent_id, passage.doc_id, passage.metadata, "{}")}
+        if not match(self._bound, fields):
             raise UsageError(
                 f"There is no document {passage.doc_id!r} to read here: take doc_id and chunk_id from a search hit."
             )
@@ -269,63 +278,35 @@ class ReadTool(_StoreTool):
         return text, [passage_record(passage)]
 
 
-class AgentRAGToolkit(BaseToolkit):
-    """`search` and `read` over one store, named so that several toolkits live in one agent.
+class AgentRAGToolkit(StoreBinding, BaseToolkit):
+    """Toolkit of `search` and `read` over one store; a prefix of the names allows several toolkits in one agent.
 
-    One toolkit per clearly different source ("docs", "tickets", "memory"); sources that are alike belong in one, which
-    finds the right passages by itself.
+    Use one toolkit per clearly different source ("docs", "tickets", "memory"). Similar sources belong in one store: the
+    search finds the right passages in it.
 
     Attributes:
-        indexer: The store.
-        prefix: Put before the names: "docs" makes `docs_search` and `docs_read`.
-        about: What is searched, as a noun: "the product manuals".
-        agent_id: On whose behalf.
-        agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
-        when_missing: What a run that names no agent does: "error", or "shared" documents only.
-        filter: Filter that every call obeys.
-        language: Language of descriptions and replies, "en" or "zh".
-        safety: How passages are shown to the model.
+        prefix: Prefix of the names: "docs" makes `docs_search` and `docs_read`.
         search_settings: Further settings of `SearchTool`: k, search_type, options, snippet_chars, max_chars.
         read_settings: Further settings of `ReadTool`: max_chars.
-        searchers: The user's own tools that search elsewhere (`web_search`, `SQLTool`); handed out beside ours and
-            marked like them, so that what counts and checks retrieval covers them too.
-        readers: The user's own tools that open what was found (`read_url`).
+        searchers: Further search tools (`web_search`, `SQLTool`); returned with ours and marked as retrieval, so that
+            budgets and safety checks cover them too.
+        readers: Further tools that open search results (`read_url`).
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
-    indexer: DualIndexer = Field(repr=False, exclude=True)
     prefix: str = ""
-    about: str = ""
-    agent_id: str | None = None
-    agent_id_key: str | None = None
-    when_missing: WhenMissing = "error"
-    filter: Any = None
-    language: Language = "en"
-    safety: PassageSafety = PassageSafety()
     search_settings: dict[str, Any] = Field(default_factory=dict)
     read_settings: dict[str, Any] = Field(default_factory=dict)
     searchers: Sequence[BaseTool] = ()
     readers: Sequence[BaseTool] = ()
 
     def get_tools(self) -> list[BaseTool]:
-        """The tools: those that search, then those that read."""
+        """Return the search tools, then the read tools."""
         search_name, read_name = (
             f"{self.prefix}_{name}" if self.prefix else name for name in ("search", "read")
         )
-        shared: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in (
-                "indexer",
-                "about",
-                "agent_id",
-                "agent_id_key",
-                "when_missing",
-                "filter",
-                "language",
-                "safety",
-            )
-        }
+        shared = {name: getattr(self, name) for name in StoreBinding.model_fields}
         search = SearchTool(name=search_name, read_name=read_name, **{**shared, **self.search_settings})
         read = ReadTool(name=read_name, search_name=search_name, **{**shared, **self.read_settings})
         return [
@@ -334,19 +315,19 @@ class AgentRAGToolkit(BaseToolkit):
         ]
 
 
-def _asked(where: dict[str, Any] | None, after: str, before: str) -> dict[str, Any]:
-    """What narrows a call, under the names of the engine's options; nothing for what was left out."""
-    given = {"filter": where, "after": after, "before": before}
-    return {name: value for name, value in given.items() if value}
+def _call_options(where: dict[str, Any] | None, after: str, before: str) -> dict[str, Any]:
+    """Return the non-empty arguments of a call as search options."""
+    arguments = {"filter": where, "after": after, "before": before}
+    return {name: value for name, value in arguments.items() if value}
 
 
 def _has_evidence(hit: Hit) -> bool:
-    """Whether a hit says anything, or only fills up to k."""
+    """Whether a word of the query matched or the vector score reaches `_MIN_VECTOR_SCORE`."""
     vector, keyword = hit.explanation.vector, hit.explanation.keyword
-    return keyword is not None or (vector is not None and vector.score >= _LEAST_LIKENESS)
+    return keyword is not None or (vector is not None and vector.score >= _MIN_VECTOR_SCORE)
 
 
 def mark_retrieval(tool: BaseTool, kind: Literal["search", "read"]) -> BaseTool:
-    """The tool, marked as one that searches or reads; budgets and safety go by the mark, not by the name."""
+    """Mark a tool as one that searches or reads, and return it; budgets and safety go by the mark, not the name."""
     tool.metadata = {**(tool.metadata or {}), "agentrag": kind}
     return tool

@@ -1,4 +1,4 @@
-"""LangChain's structured queries, as `SelfQueryRetriever` has a model write them, in our filter language."""
+"""`HybridTranslator`: LangChain's structured queries (`SelfQueryRetriever`) as search options with a filter."""
 
 from __future__ import annotations
 
@@ -32,53 +32,53 @@ _WILDCARDS = frozenset("%_*?")
 
 
 class HybridTranslator(Visitor):
-    """Pass it as `structured_query_translator`: every operator LangChain knows, nested as it likes, none dropped.
+    """Structured query translator for `SelfQueryRetriever(structured_query_translator=…)`.
 
-    `like` is translated where it means "contains" ("%pump%", or no wildcard); other patterns are an error. Dates come
-    out as dates, so they are ordered as such.
+    Translates every comparator and operator of LangChain at any nesting. `like` is translated where it means "contains"
+    ("%pump%", or no wildcard); other patterns are an error. Dates become dates, so they compare as such.
     """
 
     allowed_comparators = (*(Comparator(name) for name in _COMPARATORS), Comparator.LIKE)
     allowed_operators = tuple(Operator)
 
     def visit_operation(self, operation: Operation) -> dict[str, Any]:
-        """`and`, `or`, `not` of parts."""
+        """Translate `and`, `or`, `not`."""
         self._validate_func(operation.operator)
         parts = [part.accept(self) for part in operation.arguments]
         if operation.operator == Operator.NOT:
             if len(parts) != 1:
                 raise FilterError(
-                    f"`not` takes one part, got {len(parts)}: join them with `and` or `or` first."
+                    f"`not` takes one condition, got {len(parts)}: join them with `and` or `or` first."
                 )
             return {"$not": parts[0]}
         return {f"${operation.operator.value}": parts}
 
     def visit_comparison(self, comparison: Comparison) -> dict[str, Any]:
-        """One comparison on one key."""
+        """Translate a comparison on one key."""
         self._validate_func(comparison.comparator)
-        value = _value(comparison.value)
+        value = _metadata_value(comparison.value)
         if comparison.comparator == Comparator.LIKE:
-            return {comparison.attribute: {"$contains": _contained(value)}}
+            return {comparison.attribute: {"$contains": _substring(value)}}
         if comparison.comparator in {Comparator.IN, Comparator.NIN} and not isinstance(value, list | tuple):
             value = [value]
         return {comparison.attribute: {_COMPARATORS[comparison.comparator]: value}}
 
     def visit_structured_query(self, structured_query: StructuredQuery) -> tuple[str, dict[str, Any]]:
-        """The query text, and the search options that hold the filter."""
+        """Return the query text, and search options with the filter."""
         if structured_query.filter is None:
             return structured_query.query, {}
         return structured_query.query, {"filter": structured_query.filter.accept(self)}
 
 
-def _contained(pattern: object) -> str:
+def _substring(pattern: object) -> str:
     text = pattern.strip("%") if isinstance(pattern, str) else ""
     if not isinstance(pattern, str) or not text or _WILDCARDS & set(text):
-        raise FilterError(f"`like {pattern!r}` cannot be answered: use `contain` with the text itself.")
+        raise FilterError(f"Cannot translate `like {pattern!r}`: use `contain` with the text itself.")
     return text
 
 
-def _value(value: Any) -> Any:
-    """A value as stored metadata has it; LangChain's query parser writes dates as {"date": …, "type": …}."""
+def _metadata_value(value: Any) -> Any:
+    """Return a value as stored metadata has it; LangChain's query parser writes dates as {"date": …, "type": …}."""
     if isinstance(value, Mapping) and value.get("type") in {"date", "datetime"}:
         kind = dt.date if value["type"] == "date" else dt.datetime
         text = value.get(value["type"])
@@ -86,4 +86,4 @@ def _value(value: Any) -> Any:
             return kind.fromisoformat(str(text))
         except ValueError as error:
             raise FilterError(f"{text!r} is no {value['type']}: write it as 2026-03-31.") from error
-    return [_value(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_metadata_value(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""`HybridVectorStore`: the LangChain vector store face of a store."""
+"""`HybridVectorStore`: LangChain vector store over a store, and its retriever."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from typing import Any, ClassVar, Self
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_agentrag.embedding import Embedder
-from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, ScopeError, UsageError
+from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
 from langchain_agentrag.filters import parse
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.ingest.documents import as_source_documents
-from langchain_agentrag.langchain.identity import WhenMissing, caller, calling, check_identity
+from langchain_agentrag.langchain.identity import (
+    ConfiguredRetriever,
+    WhenMissing,
+    check_agent_binding,
+    documents_of_agent,
+    require_agent_id,
+    resolve_agent_id,
+)
+from langchain_agentrag.langchain.migration import migrate_chroma
 from langchain_agentrag.langchain.record_manager import HybridRecordManager
 from langchain_agentrag.langchain.search_types import MODES, PER_CALL, engine_options, narrowed
 from langchain_agentrag.search.options import SearchOptions, check_option_names
@@ -29,18 +35,18 @@ _K = 4  # LangChain's default
 
 
 class HybridVectorStore(VectorStore):
-    """A LangChain vector store over the same store that `DualIndexer` writes and `HybridRetriever` searches.
+    """LangChain vector store over the store that `DualIndexer` writes and `HybridRetriever` searches.
 
-    Documents are kept in one piece under their own ids, with their metadata exactly as given. Searches take both legs
-    unless told otherwise; scores are in [0, 1], higher is better. It reads shared documents and one agent's own, and
-    writes only the latter; unbound, it reads and writes shared documents only.
+    Documents are stored unsplit under their own ids, with their metadata unchanged. Searches use both indexes by
+    default; scores are in [0, 1], higher is better. It reads shared documents and those of its agent, and writes only
+    the latter; without an agent it reads and writes shared documents only.
 
     Args:
         indexer: The store.
-        agent_id: On whose behalf.
+        agent_id: The bound agent.
         agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
         when_missing: What a call without that key does: "error", or "shared" documents only.
-        filter: Filter that every search obeys; one given at call time is and-ed with it.
+        filter: Filter of every search; a filter of the call is combined with it by AND.
         defaults: Options of every search: search_type ("hybrid", "vector", "keyword", "mmr"), weights, fusion, fetch_k,
             score_threshold, max_per_document, lambda_mult, reranker, rerank_timeout, collapse, neighbours.
     """
@@ -55,7 +61,7 @@ class HybridVectorStore(VectorStore):
         filter: Any = None,  # noqa: A002  (LangChain's name)
         **defaults: Any,
     ) -> None:
-        check_identity(agent_id, agent_id_key)
+        check_agent_binding(agent_id, agent_id_key)
         self.indexer, self._bound = indexer, parse(filter)
         self._identity = (agent_id, agent_id_key, when_missing)
         engine_options(None, {}, defaults)
@@ -66,10 +72,10 @@ class HybridVectorStore(VectorStore):
 
     @property
     def embeddings(self) -> Embeddings:
-        """The store's embedding model as LangChain sees it."""
+        """The store's embedding model as LangChain `Embeddings`."""
         return _StoreEmbeddings(self.indexer)
 
-    # -- other ways to make one -----------------------------------------------------------------------------------
+    # -- other constructors ---------------------------------------------------------------------------------------
 
     @classmethod
     def from_texts(
@@ -82,50 +88,41 @@ class HybridVectorStore(VectorStore):
         path: str | Path | None = None,
         **options: Any,
     ) -> Self:
-        """A vector store that holds these texts.
+        """Create a vector store from texts.
 
         Args:
             texts: The texts.
             embedding: Whatever `DualIndexer` takes as `embeddings`.
             metadatas: One per text.
             ids: One per text.
-            path: Folder of the store; None makes a temporary one that lives as long as the vector store.
-            options: As of the constructor.
+            path: Folder of the store; None creates a temporary one that is deleted with the vector store.
+            options: Arguments of the constructor.
         """
         path = options.pop("persist_directory", path)
         temporary = tempfile.TemporaryDirectory(prefix="agentrag-") if path is None else None
         indexer = DualIndexer(temporary.name if temporary else str(path), embedding)
-        made = cls(indexer, **options)
+        vectorstore = cls(indexer, **options)
         if temporary:
-            weakref.finalize(made, _discard, indexer, temporary)
-        made.add_texts(texts, metadatas, ids=ids)
-        return made
+            weakref.finalize(vectorstore, _close_and_delete, indexer, temporary)
+        vectorstore.add_texts(texts, metadatas, ids=ids)
+        return vectorstore
 
     @classmethod
     def from_chroma(cls, source: Any, path: str | Path, *, embeddings: Any = None, **options: Any) -> Self:
-        """A vector store with everything a Chroma collection holds: texts, metadata and vectors; nothing is embedded.
-
-        Args:
-            source: A langchain-chroma `Chroma`, a chromadb collection, or the path of a Chroma folder.
-            path: Folder of the new store.
-            embeddings: The model the vectors were made with; None takes that of a `Chroma`.
-            options: As of the constructor; `agent_id` also says whose the documents become.
-        """
-        owner = options.get("agent_id")
-        return cls(DualIndexer.from_chroma(source, path, embeddings, agent_id=owner), **options)
+        """Copy texts, metadata and vectors of a Chroma collection without embedding; see `migration.migrate_chroma`."""
+        return cls(**migrate_chroma(source, path, embeddings=embeddings, options=options))
 
     def for_agent(self, agent_id: str) -> Self:
-        """The same vector store on behalf of one agent; cheap, make one per request."""
-        if agent_id is None:
-            raise ScopeError("for_agent() needs the id of an agent.")
+        """Return a copy bound to one agent; cheap enough to create per request."""
+        require_agent_id(agent_id, "for_agent()")
         return type(self)(self.indexer, agent_id=agent_id, filter=self._bound, **self._defaults)
 
     def record_manager(self, namespace: str = "default") -> HybridRecordManager:
-        """Persistent records for `langchain_core.indexing.index` over this vector store, of the same agent."""
-        return HybridRecordManager(self.indexer, namespace, agent_id=self._caller())
+        """Return the record manager for `langchain_core.indexing.index` over this vector store and agent."""
+        return HybridRecordManager(self.indexer, namespace, agent_id=self._resolve_agent())
 
     def as_retriever(self, **kwargs: Any) -> HybridVectorStoreRetriever:
-        """A LangChain retriever; search options may be given directly or as `search_kwargs`.
+        """Return a LangChain retriever; search options may be passed directly or as `search_kwargs`.
 
         Raises:
             InvalidQueryError: an unknown option.
@@ -143,40 +140,36 @@ class HybridVectorStore(VectorStore):
     def add_documents(
         self, documents: Iterable[Document], *, ids: Sequence[str | None] | None = None, **kwargs: Any
     ) -> list[str]:
-        """Add documents, or replace those of the same id; ids in order. One without an id is addressed by its content.
+        """Add documents, or replace those of the same id, and return the ids in order.
+
+        The id of a document without one is a hash of its content.
 
         Args:
-            documents: The documents; they are not changed.
-            ids: One per document, before the documents' own.
-            kwargs: `batch_size` is accepted and not needed: batches are sized by the store.
+            documents: The documents; they are not modified.
+            ids: One per document; they take precedence over the documents' own.
+            kwargs: `batch_size` is accepted and ignored: the store chooses its batches.
 
         Raises:
             InvalidDocumentError: a document cannot be stored, or the number of ids differs.
             ScopeError: a document's metadata claims another agent; nothing was written.
         """
         check_option_names(kwargs, {"batch_size": None})
-        given = list(documents)
+        documents = list(documents)
         if ids is not None:
-            if len(ids) != len(given):
+            if len(ids) != len(documents):
                 raise InvalidDocumentError(
-                    f"Got {len(given)} documents and {len(ids)} ids: give one id per document."
+                    f"Got {len(documents)} documents and {len(ids)} ids: give one id per document."
                 )
-            given = [
+            documents = [
                 Document(
-                    id=own or document.id, page_content=document.page_content, metadata=document.metadata
+                    id=new_id or document.id, page_content=document.page_content, metadata=document.metadata
                 )
-                for own, document in zip(ids, given, strict=True)
+                for new_id, document in zip(ids, documents, strict=True)
             ]
-        owner = self._caller()
-        ready = list(as_source_documents(given, owner))
-        for document in ready:
-            if document.agent_id != owner:
-                raise ScopeError(
-                    f"Document {document.doc_id!r} claims agent {document.agent_id!r} in its metadata, and this vector "
-                    "store is not bound to that agent, so it could never find it: add it through for_agent(…)."
-                )
-        self.indexer.index_documents(ready, owner, split=False)
-        return [document.doc_id for document in ready]
+        owner = self._resolve_agent()
+        sources = documents_of_agent(documents, owner)
+        self.indexer.index_documents(sources, owner, split=False)
+        return [document.doc_id for document in sources]
 
     def add_texts(
         self,
@@ -186,7 +179,7 @@ class HybridVectorStore(VectorStore):
         ids: list[str] | None = None,
         **kwargs: Any,
     ) -> list[str]:
-        """Add texts, any iterable of them; see `add_documents`."""
+        """Add texts from any iterable; see `add_documents`."""
         if isinstance(texts, str):
             raise UsageError("add_texts takes several texts: pass a list, even of one.")
         return super().add_texts(list(texts), metadatas, ids=ids, **kwargs)
@@ -201,31 +194,31 @@ class HybridVectorStore(VectorStore):
         before: Any = None,
         **_kwargs: Any,
     ) -> bool:
-        """Delete this agent's documents (unbound: shared ones) by id, filter, session or time; absent ids are ignored.
+        """Delete documents of this agent (without one, shared ones) by id, filter, session or time; skip absent ids.
 
         Raises:
-            UsageError: none of them was given.
+            UsageError: no condition is set.
         """
-        agent = self._caller()
+        agent = self._resolve_agent()
         self.indexer.delete(ids, filter=filter, session=session, after=after, before=before, agent_id=agent)
         return True
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Documents and passages by the ids that searches return, in the order of the ids; unknown ones left out."""
-        agent = self._caller()
-        found = {
+        """Return documents and passages by the ids of search results, in the order of the ids, without unknown ones."""
+        agent = self._resolve_agent()
+        documents = {
             document.doc_id: Document(
                 id=document.doc_id, page_content=document.text, metadata=dict(document.metadata)
             )
             for document in self.indexer.get(ids, agent_id=agent)
         }
-        passages = ((name, found.get(name) or self._passage(name, agent)) for name in dict.fromkeys(ids))
-        return [document for _, document in passages if document is not None]
+        results = (documents.get(doc_id) or self._passage(doc_id, agent) for doc_id in dict.fromkeys(ids))
+        return [document for document in results if document is not None]
 
     def similarity_search(self, query: str, k: int = _K, **kwargs: Any) -> list[Document]:
-        """The k best documents; options of this call by keyword: filter, search_type, weights and others."""
+        """Return the k best documents; search options by keyword: filter, search_type, weights and others."""
         return _documents(self._search(query, k, kwargs))
 
     async def asimilarity_search(self, query: str, k: int = _K, **kwargs: Any) -> list[Document]:
@@ -235,7 +228,7 @@ class HybridVectorStore(VectorStore):
     def similarity_search_with_score(
         self, query: str, k: int = _K, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """The k best documents with scores in [0, 1], higher is better."""
+        """Return the k best documents with scores in [0, 1], higher is better."""
         return [(_document(hit), hit.score) for hit in self._search(query, k, kwargs)]
 
     async def asimilarity_search_with_score(
@@ -247,13 +240,13 @@ class HybridVectorStore(VectorStore):
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = _K, **kwargs: Any
     ) -> list[Document]:
-        """The k documents nearest to an embedding."""
+        """Return the k documents nearest to an embedding."""
         return _documents(self._search_vector(embedding, k, kwargs))
 
     def max_marginal_relevance_search(
         self, query: str, k: int = _K, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
     ) -> list[Document]:
-        """Relevant and different documents, in the order they were chosen."""
+        """Return relevant and different documents, in the order of selection."""
         return _documents(self._search(query, k, {**kwargs, "fetch_k": fetch_k, "lambda_mult": lambda_mult}))
 
     async def amax_marginal_relevance_search(
@@ -266,12 +259,12 @@ class HybridVectorStore(VectorStore):
     def max_marginal_relevance_search_by_vector(
         self, embedding: list[float], k: int = _K, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
     ) -> list[Document]:
-        """Documents near to an embedding and different."""
+        """Return documents near an embedding and different from each other."""
         options = {**kwargs, "fetch_k": fetch_k, "lambda_mult": lambda_mult}
         return _documents(self._search_vector(embedding, k, options))
 
     def search(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
-        """Documents by search type: LangChain's own three, or "hybrid", "vector", "keyword"."""
+        """Return documents by search type: LangChain's three, or "hybrid", "vector", "keyword"."""
         if search_type in MODES and search_type not in {"similarity", "mmr"}:
             return self.similarity_search(query, search_type=search_type, **kwargs)
         return super().search(query, search_type, **kwargs)
@@ -285,38 +278,41 @@ class HybridVectorStore(VectorStore):
     def _select_relevance_score_fn(self) -> Any:
         return lambda score: score  # scores are in [0, 1] already
 
-    # -- the engine -----------------------------------------------------------------------------------------------
+    # -- calls of the engine --------------------------------------------------------------------------------------
 
-    def _caller(self) -> str | None:
-        return caller(*self._identity)
+    def _resolve_agent(self) -> str | None:
+        return resolve_agent_id(*self._identity)
 
     def _options(self, kwargs: dict[str, Any]) -> SearchOptions:
         return engine_options(self._bound, self._defaults, kwargs)
 
     def _search(self, query: str, k: int, kwargs: dict[str, Any]) -> Hits:
-        return self.indexer.search(query, k, agent_id=self._caller(), **self._options(kwargs))
+        return self.indexer.search(query, k, agent_id=self._resolve_agent(), **self._options(kwargs))
 
     async def _asearch(self, query: str, k: int, kwargs: dict[str, Any]) -> Hits:
-        return await self.indexer.asearch(query, k, agent_id=self._caller(), **self._options(kwargs))
+        return await self.indexer.asearch(query, k, agent_id=self._resolve_agent(), **self._options(kwargs))
 
     def _search_vector(self, embedding: Sequence[float], k: int, kwargs: dict[str, Any]) -> Hits:
         options = self._options({**kwargs, "search_type": "vector"})
         options["vector"] = embedding
-        return self.indexer.search("", k, agent_id=self._caller(), **options)
+        return self.indexer.search("", k, agent_id=self._resolve_agent(), **options)
 
-    def _passage(self, name: str, agent: str | None) -> Document | None:
-        doc_id, mark, number = name.rpartition("#")
-        if not mark or not number.isdecimal():
+    def _passage(self, reference: str, agent: str | None) -> Document | None:
+        """Return a chunk by "doc_id#chunk_id"; None when there is none."""
+        doc_id, separator, number = reference.rpartition("#")
+        if not separator or not number.isdecimal():
             return None
         try:
             passage = self.indexer.read(doc_id, int(number), agent_id=agent)
         except InvalidQueryError:
             return None
-        return Document(id=name, page_content=passage.text, metadata={**passage.locator, **passage.metadata})
+        return Document(
+            id=reference, page_content=passage.text, metadata={**passage.locator, **passage.metadata}
+        )
 
 
-class HybridVectorStoreRetriever(VectorStoreRetriever):
-    """LangChain's retriever over a vector store, where a filter of the call cannot replace the bound one."""
+class HybridVectorStoreRetriever(ConfiguredRetriever, VectorStoreRetriever):
+    """LangChain's vector store retriever; a filter of the call narrows the bound one instead of replacing it."""
 
     allowed_search_types: ClassVar[Sequence[str]] = (
         "similarity",
@@ -324,37 +320,19 @@ class HybridVectorStoreRetriever(VectorStoreRetriever):
         *(name for name in MODES if name != "similarity"),
     )
 
-    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002
-        """Documents for a query; options of this call by keyword."""
-        with calling(config):
-            return super().invoke(input, config, **kwargs)
-
-    async def ainvoke(
-        self,
-        input: str,  # noqa: A002
-        config: RunnableConfig | None = None,
-        **kwargs: Any,
-    ) -> list[Document]:
-        """`invoke` without blocking the event loop."""
-        with calling(config):
-            return await super().ainvoke(input, config, **kwargs)
-
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return self.vectorstore.search(query, self.search_type, **self._both(kwargs))
+        return self.vectorstore.search(query, self.search_type, **narrowed(self.search_kwargs, kwargs))
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return await self.vectorstore.asearch(query, self.search_type, **self._both(kwargs))
-
-    def _both(self, call: dict[str, Any]) -> dict[str, Any]:
-        return narrowed(self.search_kwargs, call)
+        return await self.vectorstore.asearch(query, self.search_type, **narrowed(self.search_kwargs, kwargs))
 
 
 class _StoreEmbeddings(Embeddings):
-    """The store's model behind LangChain's interface."""
+    """Embedding model of a store as LangChain `Embeddings`."""
 
     def __init__(self, indexer: DualIndexer) -> None:
         self._indexer = indexer
@@ -384,6 +362,6 @@ def _documents(hits: Hits) -> list[Document]:
     return [_document(hit) for hit in hits]
 
 
-def _discard(indexer: DualIndexer, folder: tempfile.TemporaryDirectory[str]) -> None:
+def _close_and_delete(indexer: DualIndexer, folder: tempfile.TemporaryDirectory[str]) -> None:
     indexer.close()
     folder.cleanup()

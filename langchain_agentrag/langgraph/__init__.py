@@ -1,4 +1,4 @@
-"""LangGraph's long-term memory over a store: `HybridStore`. Needs the extra `langgraph`, loaded on first use."""
+"""`HybridStore`: LangGraph's long-term memory over a store. Needs the extra `langgraph`, loaded on first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HybridStore"]
 
 
 def __getattr__(name: str) -> Any:
-    """The name above.
+    """Import a public name on first use.
 
     Raises:
         MissingExtraError: langgraph is not installed.

@@ -1,7 +1,7 @@
-"""Which values pass a filter of LangGraph's store, and which namespaces a pattern: as its `InMemoryStore` decides.
+"""Items of LangGraph's store as documents: filters, namespaces, owners, stored form.
 
-This is not the filter language of `filters`: operators compare numbers only, a dict without operators is a part that
-the value must have, and what cannot be compared is an error. Code that moves from `InMemoryStore` finds the same.
+Filters and namespace patterns work as in LangGraph's `InMemoryStore`, not as in `filters`: operators compare numbers
+only, a dict without operators must be contained in the value, and values that cannot be compared are an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from langgraph.store.base import InvalidNamespaceError, get_text_at_path, tokeni
 
 from langchain_agentrag.errors import FilterError, InvalidDocumentError, ScopeError
 from langchain_agentrag.filters import And, Condition, Filter, Or
-from langchain_agentrag.langchain.identity import caller, check_identity
+from langchain_agentrag.langchain.identity import check_agent_binding, resolve_agent_id
 from langchain_agentrag.metadata import normalise, short_repr
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.text.sentences import has_content
@@ -32,89 +32,95 @@ _ORDERINGS: Mapping[str, Callable[[float, float], bool]] = {
 _KNOWN = ("$eq", "$ne", *_ORDERINGS)
 
 
-def passes(value: Mapping[str, Any], where: Mapping[str, Any] | None) -> bool:
-    """Whether a value passes a filter.
+def matches_filter(value: Mapping[str, Any], where: Mapping[str, Any] | None) -> bool:
+    """Whether a value matches a filter.
 
     Raises:
-        FilterError: there is no such operator.
-        TypeError: an ordering meets something that is no number, or a key that is not there.
-        ValueError: an ordering meets a text that is no number.
+        FilterError: an unknown operator.
+        TypeError: an ordering is applied to a missing key, or to a value that is not a number.
+        ValueError: an ordering is applied to a text that is not a number.
     """
-    return all(_agrees(value.get(key), wanted) for key, wanted in (where or {}).items())
+    return all(_matches_value(value.get(key), condition) for key, condition in (where or {}).items())
 
 
-def _agrees(found: Any, wanted: Any) -> bool:
-    if isinstance(wanted, dict):
-        if any(key.startswith("$") for key in wanted):
-            return all(_compares(found, name, operand) for name, operand in wanted.items())
-        return isinstance(found, dict) and all(_agrees(found.get(key), part) for key, part in wanted.items())
-    if isinstance(wanted, list | tuple):
-        return (
-            isinstance(found, list | tuple) and len(found) == len(wanted) and all(map(_agrees, found, wanted))
+def _matches_value(value: Any, condition: Any) -> bool:
+    if isinstance(condition, dict):
+        if any(key.startswith("$") for key in condition):
+            return all(_compare(value, name, operand) for name, operand in condition.items())
+        return isinstance(value, dict) and all(
+            _matches_value(value.get(key), part) for key, part in condition.items()
         )
-    return bool(found == wanted)
+    if isinstance(condition, list | tuple):
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(condition)
+            and all(map(_matches_value, value, condition))
+        )
+    return bool(value == condition)
 
 
-def _compares(found: Any, name: str, operand: Any) -> bool:
+def _compare(value: Any, name: str, operand: Any) -> bool:
     if name in {"$eq", "$ne"}:
-        return bool(found == operand) is (name == "$eq")
+        return bool(value == operand) is (name == "$eq")
     if name not in _ORDERINGS:
         raise FilterError(
             f"Unsupported operator: {name}. LangGraph's store has {' '.join(_KNOWN)}; for more, search the store "
             "behind it with the filter language of `DualIndexer.search`."
         )
-    return _ORDERINGS[name](_number(found, name), _number(operand, name))
+    return _ORDERINGS[name](_as_number(value, name), _as_number(operand, name))
 
 
-def _number(value: Any, name: str) -> float:
+def _as_number(value: Any, name: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
         raise type(error)(
             f"Cannot compare {short_repr(value)} by {name}: operators of LangGraph's store compare numbers only, and "
-            "every item under the namespace must have one there. Narrow the namespace, or put numbers."
+            "every item under the namespace must have a number there. Narrow the namespace, or put numbers."
         ) from error
 
 
-def matches(kind: Literal["prefix", "suffix"], pattern: tuple[str, ...], namespace: tuple[str, ...]) -> bool:
-    """Whether a namespace begins or ends as a pattern says; "*" stands for any one label.
+def matches_namespace(
+    kind: Literal["prefix", "suffix"], pattern: tuple[str, ...], namespace: tuple[str, ...]
+) -> bool:
+    """Whether a namespace starts ("prefix") or ends ("suffix") with a pattern; "*" stands for any one label.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: an unknown kind.
     """
     if kind not in {"prefix", "suffix"}:
         raise ValueError(f"Unsupported match type: {kind}. Namespaces match by 'prefix' or 'suffix'.")
     if len(namespace) < len(pattern):
         return False
     part = namespace[: len(pattern)] if kind == "prefix" else namespace[len(namespace) - len(pattern) :]
-    return all(asked in {"*", label} for asked, label in zip(pattern, part, strict=True))
+    return all(expected in {"*", label} for expected, label in zip(pattern, part, strict=True))
 
 
 Namespace = tuple[str, ...]
 
 AgentOf = Callable[[Namespace], str | None]
-"""Owner of a namespace; also asked for the beginning of one."""
+"""Function that returns the owner of a namespace or of a prefix of one."""
 
 
-class Owners:
-    """The owner of each namespace.
+class NamespaceOwners:
+    """Owner of each namespace.
 
     Args:
-        agent_id: One agent for all.
-        agent_id_key: The agent that each run names under this key.
-        agent_of: The agent of a namespace.
-        shared: Whether items may be shared: all of them, or those that agent_of gives None for.
+        agent_id: One agent for all namespaces.
+        agent_id_key: Key of each run's `configurable` or context that names the agent.
+        agent_of: Function from a namespace to its agent.
+        shared: Whether items may be shared: all of them, or those for which agent_of returns None.
 
     Raises:
-        ScopeError: not exactly one way was given.
+        ScopeError: not exactly one of these ways is set.
     """
 
     def __init__(
         self, agent_id: str | None, agent_id_key: str | None, agent_of: AgentOf | None, *, shared: bool
     ) -> None:
-        check_identity(agent_id, agent_id_key)
-        ways = [agent_id is not None, agent_id_key is not None, agent_of is not None]
-        if sum(ways) + (shared and agent_of is None) != 1:
+        check_agent_binding(agent_id, agent_id_key)
+        sources = [agent_id is not None, agent_id_key is not None, agent_of is not None]
+        if sum(sources) + (shared and agent_of is None) != 1:
             raise ScopeError(
                 "A HybridStore needs one owner for its items: agent_id='…', agent_id_key='…' for the agent each run "
                 "names, agent_of=function of the namespace, or shared=True for items that every agent may see."
@@ -128,64 +134,62 @@ class Owners:
             return f"agent_id_key={self._key!r}"
         return f"shared={self._shared}" if self._agent_of is None else f"agent_of={self._agent_of!r}"
 
-    def of(self, namespace: Namespace) -> str | None:
-        """The owner of a namespace; None for shared.
+    def owner_of(self, namespace: Namespace) -> str | None:
+        """Return the owner of a namespace; None for shared.
 
         Raises:
-            ScopeError: nobody is said to own it.
+            ScopeError: the namespace has no owner.
         """
         if self._agent_of is None:
-            return caller(self._agent, self._key, "error")
+            return resolve_agent_id(self._agent, self._key, "error")
         try:
             owner = check_agent_id(self._agent_of(namespace))
         except ScopeError:
             raise
-        except Exception as error:  # a caller's function may raise anything; each means that it does not say
+        except Exception as error:  # whatever agent_of raises means that it knows no owner
             raise ScopeError(
-                f"agent_of() does not say who owns {namespace!r}: {error!r}. {_REMEDY}"
+                f"agent_of() cannot tell the owner of {namespace!r}: {error!r}. {_REMEDY}"
             ) from error
         if owner is None and not self._shared:
-            raise ScopeError(f"agent_of() gave no owner for {namespace!r}. {_REMEDY}")
+            raise ScopeError(f"agent_of() returned no owner for {namespace!r}. {_REMEDY}")
         return owner
 
-    def of_patterns(self, patterns: Sequence[Namespace]) -> tuple[str | None, Namespace]:
-        """Owner of what is looked for by patterns, and the longest beginning without a "*" that they share in."""
-        plain = [pattern[: pattern.index("*")] if "*" in pattern else pattern for pattern in patterns]
-        longest = max(plain, key=len, default=())
-        return self.of(longest), longest
+    def owner_of_patterns(self, patterns: Sequence[Namespace]) -> tuple[str | None, Namespace]:
+        """Return the owner of the namespaces that match prefix patterns, and their longest prefix without a "*"."""
+        literal = [pattern[: pattern.index("*")] if "*" in pattern else pattern for pattern in patterns]
+        longest = max(literal, key=len, default=())
+        return self.owner_of(longest), longest
 
 
 _REMEDY = (
-    "Name a namespace that tells its agent, or let agent_of raise for those it does not know; with shared=True, None "
-    "stands for shared."
+    "Pass a namespace that identifies its agent, or let agent_of raise for unknown ones; with shared=True, None stands "
+    "for shared."
 )
 
 
-TYPE = "item"
-"""`type` of a document that is an item."""
+ITEM_TYPE = "item"
+"""`type` in the metadata of an item's document."""
 
-WHOLE = "$"
-"""Path of the whole value."""
+WHOLE_VALUE = "$"
+"""Path that stands for the whole value."""
 
 
-_REFRESHED = (
-    0.01  # share of its time to live that a read may leave unrenewed: a write costs more than it is worth
-)
+_MIN_RENEWED_SHARE = 0.01  # of the time to live; a read that would extend it by less writes nothing
 
 
 @dataclass(frozen=True, slots=True)
-class StoredItem:
-    """An item with what the store knows of it.
+class StoreItemRecord:
+    """Item of the store with its times and searchable fields.
 
     Attributes:
         namespace: Labels.
         key: Key in the namespace.
         value: The value.
-        created: When it was first put.
-        updated: When it was last put.
+        created: Time of the first put.
+        updated: Time of the last put.
         fields: Paths that are searched; empty for none.
-        ttl: Minutes it lives after it was last used, or None.
-        expires: When it ends, or None.
+        ttl: Time to live after the last use in minutes, or None.
+        expires: Time of expiry, or None.
     """
 
     namespace: Namespace
@@ -198,8 +202,8 @@ class StoredItem:
     expires: datetime | None = None
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> Self:
-        """The item a document's metadata tells of."""
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
+        """Read an item from the metadata of its document."""
         return cls(
             namespace=tuple(metadata["namespace"].split(".")),
             key=metadata["key"],
@@ -213,27 +217,27 @@ class StoredItem:
 
     @property
     def doc_id(self) -> str:
-        """Id of its document."""
+        """Id of the item's document."""
         return item_id(self.namespace, self.key)
 
-    def used(self, now: datetime) -> StoredItem | None:
-        """The item with its time to live begun anew, or None when that would change next to nothing."""
+    def renewed(self, now: datetime) -> StoreItemRecord | None:
+        """Return the item with its time to live restarted, or None when that is not worth a write."""
         if self.ttl is None or self.expires is None:
             return None
-        renewed = now + timedelta(minutes=self.ttl)
-        gained = (renewed - self.expires) / timedelta(minutes=self.ttl) if self.ttl else 0.0
-        return replace(self, expires=renewed) if gained > _REFRESHED else None
+        expires = now + timedelta(minutes=self.ttl)
+        gained = (expires - self.expires) / timedelta(minutes=self.ttl) if self.ttl else 0.0
+        return replace(self, expires=expires) if gained > _MIN_RENEWED_SHARE else None
 
-    def document(self) -> SourceDocument:
-        """Its document; one with an empty text when nothing of it is to be searched.
+    def to_document(self) -> SourceDocument:
+        """Return the item's document; its text is empty when no field is searched.
 
         Raises:
-            InvalidDocumentError: the value holds something that has no stored form.
+            InvalidDocumentError: the value contains a type that cannot be stored.
         """
-        texts = [text for text in searched_texts(self.value, self.fields) if has_content(text)]
+        texts = [text for text in _searchable_texts(self.value, self.fields) if has_content(text)]
         metadata: dict[str, Any] = {
-            "type": TYPE,
-            "namespace": path_of(self.namespace),
+            "type": ITEM_TYPE,
+            "namespace": namespace_path(self.namespace),
             "key": self.key,
             "value": self.value,
             "created_at": self.created,
@@ -243,7 +247,7 @@ class StoredItem:
         }
         if self.expires is not None:
             metadata |= {"ttl": self.ttl, "expires_at": self.expires}
-        text, sections = _joined(texts)
+        text, sections = _join_sections(texts)
         return SourceDocument(self.doc_id, text, metadata, sections=sections)
 
 
@@ -256,116 +260,114 @@ def new_item(
     now: datetime,
     ttl: float | None,
     created: datetime | None,
-) -> StoredItem:
-    """The item that a put makes.
+) -> StoreItemRecord:
+    """Create the item of a put.
 
     Raises:
-        InvalidDocumentError: the value is no mapping or holds what cannot be stored, or the time to live is no number.
+        InvalidDocumentError: the value is no mapping or contains a type that cannot be stored, or the time to live is
+            not a number.
     """
     if not isinstance(value, Mapping):
         raise InvalidDocumentError(
-            f"Cannot put {short_repr(value)} under {key!r}: the value of an item is a mapping. Pass a dict."
+            f"Cannot put {short_repr(value)} under {key!r}: the value of an item must be a mapping. Pass a dict."
         )
-    kept: dict[str, Any] = normalise({"value": value})["value"]  # what a get will give
+    stored: dict[str, Any] = normalise({"value": value})["value"]  # as a get returns it
     try:
         expires = None if ttl is None else now + timedelta(minutes=ttl)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidDocumentError(
-            f"Cannot put {key!r} with ttl={ttl!r}: it is a number of minutes, or None for no end."
+            f"Cannot put {key!r} with ttl={ttl!r}: pass a number of minutes, or None for no expiry."
         ) from error
-    return StoredItem(namespace, key, kept, created or now, now, tuple(fields), ttl, expires)
+    return StoreItemRecord(namespace, key, stored, created or now, now, tuple(fields), ttl, expires)
 
 
-# -- places -------------------------------------------------------------------------------------------------------
+# -- namespaces and ids -------------------------------------------------------------------------------------------
 
 
 def check_labels(labels: Sequence[object]) -> Namespace:
-    """The namespace, or a pattern of one, as a tuple.
+    """Return a namespace, or a pattern of one, as a tuple.
 
     Raises:
-        InvalidNamespaceError: a label is no text, is empty, or holds "." or NUL.
+        InvalidNamespaceError: a label is not a string, is empty, or contains "." or NUL.
     """
     for label in labels:
         if not isinstance(label, str) or not label or "." in label or "\x00" in label:
             raise InvalidNamespaceError(
-                f"Invalid namespace label {label!r} in {labels!r}: labels are texts, not empty, without '.' and NUL."
+                f"Invalid namespace label {label!r} in {labels!r}: labels are non-empty strings without '.' and NUL."
             )
     return tuple(labels)  # type: ignore[arg-type]
 
 
-def path_of(namespace: Namespace) -> str:
-    """The namespace as one text."""
+def namespace_path(namespace: Namespace) -> str:
+    """Return the labels joined by dots."""
     return ".".join(namespace)
 
 
 def item_id(namespace: Namespace, key: str) -> str:
-    """Id of the document of an item; no two items share one."""
-    return f"{_written(path_of(namespace))[:-1]},{_quoted(key)}]"
+    """Return the id of an item's document, unique per namespace and key."""
+    return f"item:[{_json_text(namespace_path(namespace))},{_json_text(key)}]"
 
 
-def beginnings(prefix: Namespace) -> tuple[str, ...]:
-    """How the ids of all items under a namespace begin."""
+def id_prefixes(prefix: Namespace) -> tuple[str, ...]:
+    """Return the prefixes of the document ids of all items under a namespace."""
     if not prefix:
         return ("item:[",)
-    whole = _written(path_of(prefix))[:-1]
-    return f"{whole},", f"{whole[:-1]}."
+    start = f"item:[{_json_text(namespace_path(prefix))}"
+    return f"{start},", f"{start[:-1]}."
 
 
-def place_of(doc_id: str) -> Namespace:
-    """Namespace of an item, from the id of its document."""
+def namespace_of_id(doc_id: str) -> Namespace:
+    """Return the namespace of an item, from the id of its document."""
     path: str = json.loads(doc_id.removeprefix("item:"))[0]
     return tuple(path.split("."))
 
 
-def is_under(prefix: Namespace) -> Filter:
-    """Filter that keeps searchable items under a namespace."""
-    parts: list[Filter] = [Condition("type", "$eq", TYPE), Condition("searched", "$eq", operand=True)]
+def namespace_filter(prefix: Namespace) -> Filter:
+    """Return the filter of all searchable items under a namespace."""
+    parts: list[Filter] = [Condition("type", "$eq", ITEM_TYPE), Condition("searched", "$eq", operand=True)]
     if prefix:
-        path = path_of(prefix)
+        path = namespace_path(prefix)
         below = And((Condition("namespace", "$gte", f"{path}."), Condition("namespace", "$lt", f"{path}/")))
         parts.append(Or((Condition("namespace", "$eq", path), below)))
     return And(tuple(parts))
 
 
-def _written(path: str) -> str:
-    return f"item:[{_quoted(path)}]"
-
-
-def _quoted(text: str) -> str:
-    """The text as JSON; a lone surrogate, which no UTF-8 store can hold, as its escape."""
+def _json_text(text: str) -> str:
+    """Return the text as JSON, with lone surrogates, which UTF-8 cannot encode, escaped."""
     return json.dumps(text, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# -- what is searched ---------------------------------------------------------------------------------------------
+# -- searchable text ----------------------------------------------------------------------------------------------
 
 
-def searched_texts(value: Mapping[str, Any], fields: Sequence[str]) -> list[str]:
-    """Texts that the paths lead to; each is searched on its own, as LangGraph embeds them."""
+def _searchable_texts(value: Mapping[str, Any], fields: Sequence[str]) -> list[str]:
+    """Return the texts at the paths; each is searched separately, as LangGraph embeds them."""
     texts: list[str] = []
     for path in fields:
-        found = (
-            ["\n".join(_lines(value, ()))] if path == WHOLE else get_text_at_path(value, tokenize_path(path))
-        )
-        texts += [text.encode("utf-8", "replace").decode("utf-8") for text in found]
+        if path == WHOLE_VALUE:
+            extracted = ["\n".join(_leaf_lines(value, ()))]
+        else:
+            extracted = get_text_at_path(value, tokenize_path(path))
+        texts += [text.encode("utf-8", "replace").decode("utf-8") for text in extracted]
     return texts
 
 
-def _lines(value: object, path: tuple[str, ...]) -> Iterator[str]:
-    """A value as text that reads well and embeds better than JSON: one line per leaf, with its path."""
+def _leaf_lines(value: object, path: tuple[str, ...]) -> Iterator[str]:
+    """Return a value as lines "path: leaf", which embed better than JSON."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _lines(item, (*path, str(key)))
+            yield from _leaf_lines(item, (*path, str(key)))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _lines(item, path)
+            yield from _leaf_lines(item, path)
     elif value is not None:
         yield f"{'.'.join(path)}: {value.isoformat() if isinstance(value, datetime) else value}"
 
 
-def _joined(texts: Sequence[str]) -> tuple[str, tuple[Section, ...]]:
-    """The texts as one, each a section that no passage leaves."""
-    sections, reached = [], 0
+def _join_sections(texts: Sequence[str]) -> tuple[str, tuple[Section, ...]]:
+    """Join texts by newlines, each as a section of its own, so that no chunk spans two of them."""
+    sections, start = [], 0
     for text in texts:
-        sections.append(Section(reached, reached + len(text), joinable=False))
-        reached += len(text) + 1
+        sections.append(Section(start, start + len(text), joinable=False))
+        start += len(text) + 1
     return "\n".join(texts), tuple(sections) if len(texts) > 1 else ()

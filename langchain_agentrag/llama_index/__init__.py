@@ -1,7 +1,7 @@
-"""LlamaIndex faces of a store: retriever, vector store, query engine, tool, memories, readers, splitter.
+"""LlamaIndex integration: retriever, vector store, query engine, tools, memories, readers, sentence splitter.
 
-Each of them converts, calls the engine and converts back. Without an agent they see shared documents only. They need
-the extra `llama-index` (llama-index-core), which is loaded when a name is first used.
+Without an agent they see shared documents only. They need the extra `llama-index` (llama-index-core), which is imported
+on first use of a name.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The names above, loaded on first use.
+    """Import a public name on first use.
 
     Raises:
         MissingExtraError: llama-index-core is not installed.

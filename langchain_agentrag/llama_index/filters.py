@@ -1,7 +1,7 @@
-"""LlamaIndex's metadata filters in our filter language: every operator, nested as one likes, none dropped.
+"""`parse_filters`: LlamaIndex's metadata filters, every operator at any nesting, as filters of the engine.
 
-The meaning of each operator is that of LlamaIndex's own `build_metadata_filter_fn`, including where a key is missing.
-Where that function would raise on a document (text compared with a number, say), the filter does not hold.
+Each operator means what it means in LlamaIndex's `build_metadata_filter_fn`, also for missing keys. Where that function
+would raise on a document (text compared with a number, for example), the document does not match.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from langchain_agentrag.errors import FilterError
 from langchain_agentrag.filters import MAX_DEPTH, And, Condition, Filter, Not, Or, parse
 
 Filters: TypeAlias = MetadataFilters | MetadataFilter | Mapping[str, Any] | Filter | None
-"""What the faces take as filters: LlamaIndex's own, or a filter of our language."""
+"""Filters of LlamaIndex, or of the engine's own language."""
 
-_ALWAYS, _NEVER = And(()), Or(())
-_EMPTY: tuple[Any, ...] = (None, "", [])
+_MATCH_ALL, _MATCH_NONE = And(()), Or(())
+_EMPTY_VALUES: tuple[Any, ...] = (None, "", [])
 
-_PLAIN = {
+_OPERATORS = {
     FilterOperator.EQ: "$eq",
     FilterOperator.NE: "$ne",
     FilterOperator.GT: "$gt",
@@ -39,17 +39,17 @@ _PLAIN = {
 }
 
 
-def parse_filters(given: Filters) -> Filter | None:
-    """The filter as a tree of our language, or None when there is none.
+def parse_filters(filters: Filters) -> Filter | None:
+    """Parse filters into the engine's filter tree; None when there is none.
 
     Raises:
-        FilterError: an operator that does not exist, a value that it cannot use, or nesting too deep.
+        FilterError: an unknown operator or condition, an unsuitable value, or nesting too deep.
     """
-    if isinstance(given, MetadataFilter):
-        return _leaf(given)
-    if isinstance(given, MetadataFilters):
-        return parse(_group(given, 0))
-    return parse(given)
+    if isinstance(filters, MetadataFilter):
+        return _leaf(filters)
+    if isinstance(filters, MetadataFilters):
+        return parse(_group(filters, 0))
+    return parse(filters)
 
 
 def _group(group: MetadataFilters, depth: int) -> Filter:
@@ -60,7 +60,7 @@ def _group(group: MetadataFilters, depth: int) -> Filter:
         for part in group.filters
     )
     if not parts:
-        return _ALWAYS
+        return _MATCH_ALL
     if group.condition == FilterCondition.NOT:
         return Not(Or(parts))
     if group.condition == FilterCondition.OR:
@@ -73,22 +73,22 @@ def _group(group: MetadataFilters, depth: int) -> Filter:
 def _leaf(leaf: MetadataFilter) -> Filter:
     key, value, operator = leaf.key, leaf.value, leaf.operator
     if operator == FilterOperator.IS_EMPTY:
-        return Or(tuple(Condition(key, "$eq", empty) for empty in _EMPTY))
+        return Or(tuple(Condition(key, "$eq", empty) for empty in _EMPTY_VALUES))
     if operator in {FilterOperator.ANY, FilterOperator.ALL}:
         if not isinstance(value, list):
             raise FilterError(
                 f"Operator {operator.value!r} on {key!r} needs a list of values, got {value!r}."
             )
-        found = tuple(Condition(key, "$contains", item) for item in value)
-        return Or(found) if operator == FilterOperator.ANY else And((Condition(key, "$ne", None), *found))
+        items = tuple(Condition(key, "$contains", item) for item in value)
+        return Or(items) if operator == FilterOperator.ANY else And((Condition(key, "$ne", None), *items))
     if value is None and operator == FilterOperator.EQ:
-        return _NEVER  # upstream: nothing equals None, a missing key included; IS_EMPTY asks for that
+        return _MATCH_NONE  # as upstream: nothing equals None, not even a missing key; IS_EMPTY matches those
     if value is None and operator == FilterOperator.NE:
-        return _ALWAYS
+        return _MATCH_ALL
     if operator == FilterOperator.TEXT_MATCH:
-        # the second condition holds for texts only, where the first would also look into lists
+        # the second condition matches texts only, the first would also match list items
         return And((Condition(key, "$contains", value), Condition(key, "$icontains", value)))
-    name = _PLAIN.get(operator)
+    name = _OPERATORS.get(operator)
     if name is None:
         raise FilterError(
             f"Unknown operator {operator!r} on {key!r}: use one of {', '.join(FilterOperator)}."

@@ -1,4 +1,4 @@
-"""A tool with side effects under guard, for `FunctionAgent`, `AgentWorkflow` and everything else that calls tools."""
+"""`guarded_tool`: tools with side effects, checked and executed at most once, for LlamaIndex agents."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ from langchain_agentrag.scope import check_agent_id
 
 logger = logging.getLogger(__name__)
 
-Text = str | Callable[[], str]
+TextSource = str | Callable[[], str]
 
 
 def guarded_tool(
     tool: BaseTool,
     operations: Operations,
     *,
-    agent_id: Text,
-    scope: Text,
+    agent_id: TextSource,
+    scope: TextSource,
     rule: RiskName | ToolRule = "high",
 ) -> GuardedFunctionTool:
-    """The tool, whose calls are checked, written down before they are made, and never made twice.
+    """Wrap a tool so that its calls are validated, logged before execution, and executed at most once.
 
-    What is refused, or whose outcome is unknown, is a `ToolOutput` with `is_error` that tells the model what to do.
+    A refused call, or one whose outcome is unknown, returns a `ToolOutput` with `is_error` and instructions for the
+    model.
 
     Args:
         tool: Any tool of LlamaIndex.
-        operations: Where records are kept, what is delegated, and in which language is answered.
-        agent_id: On whose behalf, or a function that says it at each call; no model can.
-        scope: The task within which an equal call is the same operation (a session's id, say), or a function.
-        rule: Its level of risk, or its `ToolRule`. A `repeatable` tool is called each time.
+        operations: Operation log, delegations and language of the replies.
+        agent_id: The agent, or a function that returns it at each call; a model cannot choose it.
+        scope: The task within which equal calls are the same operation (a session id, for example), or a function.
+        rule: Risk level of the tool, or its `ToolRule`. A `repeatable` tool is executed at each call.
 
     Raises:
         ScopeError: the agent id is invalid.
-        UsageError: a level of risk that does not exist, or arguments that have no usable schema.
+        UsageError: an unknown risk level, or a tool without a usable argument schema.
     """
     if not callable(agent_id) and check_agent_id(agent_id) is None:
         raise ScopeError("Calls with side effects need an agent: pass agent_id=….")
@@ -58,103 +59,105 @@ def guarded_tool(
 
 
 class GuardedFunctionTool(WorkflowTool):
-    """Made by `guarded_tool`."""
+    """Guarded tool; created by `guarded_tool`."""
 
     def __init__(
         self,
         tool: BaseTool,
         operations: Operations,
         guarded: GuardedTool,
-        names: list[str],
-        agent_id: Text,
-        scope: Text,
+        parameters: list[str],
+        agent_id: TextSource,
+        scope: TextSource,
     ) -> None:
         self._tool, self._operations, self._guarded = adapt_to_async_tool(tool), operations, guarded
-        self._names, self._agent_id, self._scope = names, agent_id, scope
+        self._parameters, self._agent_id, self._scope = parameters, agent_id, scope
         self.requires_context = bool(getattr(tool, "requires_context", False))
         self.ctx_param_name = getattr(tool, "ctx_param_name", None)
         self.partial_params = {}
 
     @property
     def metadata(self) -> ToolMetadata:
-        """That of the tool."""
+        """Metadata of the tool."""
         return self._tool.metadata
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Make the call, unless something stands against it."""
-        arguments, context = self._given(args, kwargs)
-        kept = _Kept(self.metadata.get_name(), arguments)
+        """Execute the call if the rules allow it."""
+        arguments, context = self._split_arguments(args, kwargs)
+        recorder = _OutputRecorder(self.metadata.get_name(), arguments)
         try:
-            outcome = self._mine().call(
+            outcome = self._agent_operations().call(
                 self._guarded,
                 arguments,
-                lambda given: kept.keep(self._tool.call(**given, **context)),
-                scope=self._task(),
-                paused_by=_pauses(),
+                lambda checked: recorder.record(self._tool.call(**checked, **context)),
+                scope=self._scope_of_call(),
+                paused_by=_pause_exceptions(),
             )
         except AgentRagError as error:
-            return self._unable(kept, error)
-        return kept.output(outcome)
+            return self._refusal(recorder, error)
+        return recorder.output(outcome)
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """`call` without blocking the event loop."""
-        arguments, context = self._given(args, kwargs)
-        kept = _Kept(self.metadata.get_name(), arguments)
+        arguments, context = self._split_arguments(args, kwargs)
+        recorder = _OutputRecorder(self.metadata.get_name(), arguments)
         try:
-            outcome = await self._mine().acall(
+            outcome = await self._agent_operations().acall(
                 self._guarded,
                 arguments,
-                lambda given: kept.akeep(self._tool.acall(**given, **context)),
-                scope=self._task(),
-                paused_by=_pauses(),
+                lambda checked: recorder.arecord(self._tool.acall(**checked, **context)),
+                scope=self._scope_of_call(),
+                paused_by=_pause_exceptions(),
             )
         except AgentRagError as error:
-            return self._unable(kept, error)
-        return kept.output(outcome)
+            return self._refusal(recorder, error)
+        return recorder.output(outcome)
 
-    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The arguments by name, and what the framework adds to them."""
+    def _split_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the arguments by name, and the context that the framework adds."""
         named = dict(kwargs)
         named.update(
-            zip([*self._names, *(f"argument {n + 1}" for n in range(len(args)))], args, strict=False)
+            zip([*self._parameters, *(f"argument {n + 1}" for n in range(len(args)))], args, strict=False)
         )
         name = self.ctx_param_name if self.requires_context else None
         context = {name: named.pop(name)} if name in named else {}
         return named, context
 
-    def _mine(self) -> AgentOperations:
+    def _agent_operations(self) -> AgentOperations:
         agent = self._agent_id() if callable(self._agent_id) else self._agent_id
         return self._operations.for_agent(agent)
 
-    def _task(self) -> str:
+    def _scope_of_call(self) -> str:
         scope = self._scope() if callable(self._scope) else self._scope
         return f"{scope} call:{uuid.uuid4().hex}" if self._guarded.rule.repeatable else scope
 
-    def _unable(self, kept: _Kept, error: AgentRagError) -> ToolOutput:
+    def _refusal(self, recorder: _OutputRecorder, error: AgentRagError) -> ToolOutput:
         name = self.metadata.get_name()
         logger.warning("the call of tool %s was refused: %s", name, error)
-        return kept.output(Outcome("refused", self._operations.replies.unable(name, str(error))))
+        return recorder.output(Outcome("refused", self._operations.replies.unable(name, str(error))))
 
 
 class _FailedError(Exception):
-    """The tool answered with an error: what it did until then is unknown."""
+    """The tool returned an error, so its side effects are unknown."""
 
 
-class _Kept:
-    """What a tool answered: the answer itself goes to the agent, its text into the record."""
+class _OutputRecorder:
+    """Output of a tool: the agent receives the output itself, the operation log its text."""
 
     def __init__(self, name: str, arguments: dict[str, Any]) -> None:
         self._name, self._arguments = name, arguments
         self._output: ToolOutput | None = None
 
-    def keep(self, output: ToolOutput) -> dict[str, Any]:
+    def record(self, output: ToolOutput) -> dict[str, Any]:
         self._output = output
         if output.is_error:
             raise _FailedError(output.content)
         return {"content": output.content}
 
-    async def akeep(self, output: Awaitable[ToolOutput]) -> dict[str, Any]:
-        return self.keep(await output)
+    async def arecord(self, output: Awaitable[ToolOutput]) -> dict[str, Any]:
+        return self.record(await output)
 
     def output(self, outcome: Outcome) -> ToolOutput:
         if self._output is not None and outcome.status in {"done", "not_done"}:
@@ -174,8 +177,8 @@ class _Kept:
         )
 
 
-def _pauses() -> tuple[type[BaseException], ...]:
-    """What a tool raises when it waits for an event of its workflow; it is called again when the event is there."""
+def _pause_exceptions() -> tuple[type[BaseException], ...]:
+    """Return the exceptions of a tool that waits for a workflow event; it is called again when the event arrives."""
     try:
         from workflows.runtime.types.results import WaitingForEvent
     except ImportError:

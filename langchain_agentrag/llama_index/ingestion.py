@@ -1,4 +1,4 @@
-"""LlamaIndex ingestion: our embedding models, connectors as readers, a sentence splitter for Chinese."""
+"""LlamaIndex ingestion: embedding model of a store, connectors as readers, sentence splitter for Chinese."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from langchain_agentrag.text.sentences import line_ends, sentence_ends
 
 
 class StoreEmbedding(BaseEmbedding):
-    """Embeds with the model of a store, so that what LlamaIndex embeds and what the engine embeds can be compared.
+    """Embedding model of a store for LlamaIndex, so that embeddings of both can be compared.
 
     Args:
         indexer: The store.
@@ -38,7 +38,7 @@ class StoreEmbedding(BaseEmbedding):
 
     @classmethod
     def class_name(cls) -> str:
-        """Name in LlamaIndex's serialised form."""
+        """Return the name in LlamaIndex's serialised form."""
         return "AgentRAGStoreEmbedding"
 
     def _get_query_embedding(self, query: str) -> list[float]:
@@ -58,10 +58,10 @@ class StoreEmbedding(BaseEmbedding):
 
 
 class ConnectorReader(BaseReader):
-    """Reads whatever a connector reads: files, SQL rows, dialogues, tool calls.
+    """LlamaIndex reader over a connector: files, SQL rows, dialogues, tool calls.
 
-    Document ids are those of the engine, equal in every run. A document of an agent says so in its metadata, so a
-    store that is not bound to that agent refuses it. To keep a store in step with a source use `DualIndexer.sync`.
+    Document ids are those of the engine, equal in every run. The metadata of a private document names its agent, so a
+    store that is not bound to that agent rejects it. To synchronise a store with a source use `DualIndexer.sync`.
 
     Args:
         connector: The source.
@@ -74,33 +74,33 @@ class ConnectorReader(BaseReader):
         return f"ConnectorReader({self._connector.connector_id!r})"
 
     def lazy_load_data(self, *_args: Any, **_options: Any) -> Iterator[Document]:
-        """Documents one by one; what cannot be read is logged and passed over."""
-        for found in self._connector.lazy_load():
-            bookkeeping = [key for key in ("doc_id", "agent_id") if key in found.metadata]
+        """Yield documents one by one; unreadable ones are logged and skipped."""
+        for document in self._connector.lazy_load():
+            hidden = [key for key in ("doc_id", "agent_id") if key in document.metadata]
             yield Document(
-                id_=str(found.id),
-                text=found.page_content,
-                metadata=found.metadata,
-                excluded_embed_metadata_keys=bookkeeping,
-                excluded_llm_metadata_keys=bookkeeping,
+                id_=str(document.id),
+                text=document.page_content,
+                metadata=document.metadata,
+                excluded_embed_metadata_keys=hidden,
+                excluded_llm_metadata_keys=hidden,
             )
 
 
-_VISIBLE = re.compile(r"\S")
+_NON_WHITESPACE = re.compile(r"\S")
 
 
 def chinese_sentence_splitter(text: str) -> list[str]:
-    """Sentences in order; joined they are the text again, character by character.
+    """Split a text into sentences whose concatenation is exactly the text.
 
     For `SentenceSplitter(chunking_tokenizer_fn=…)`, `SentenceWindowNodeParser.from_defaults(sentence_splitter=…)` and
-    `SemanticSplitterNodeParser.from_defaults(sentence_splitter=…)`. White space stays with the sentence before it.
+    `SemanticSplitterNodeParser.from_defaults(sentence_splitter=…)`. Whitespace belongs to the preceding sentence.
     """
     ends = {*sentence_ends(text, 0, len(text)), *line_ends(text, 0, len(text), soft=False)}
-    cuts = sorted({_behind_space(text, end) for end in ends} - {len(text)})
+    cuts = sorted({_skip_whitespace(text, end) for end in ends} - {len(text)})
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     return [piece for piece in pieces if piece]
 
 
-def _behind_space(text: str, position: int) -> int:
-    found = _VISIBLE.search(text, position)
-    return found.start() if found else len(text)
+def _skip_whitespace(text: str, position: int) -> int:
+    match = _NON_WHITESPACE.search(text, position)
+    return match.start() if match else len(text)

@@ -1,4 +1,4 @@
-"""`HybridMemoryBlock`: what left the short-term memory, found again by meaning, by word, by session and by time."""
+"""`HybridMemoryBlock`: long-term memory block for LlamaIndex, searched by meaning, words, session and time."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.langchain.identity import require_agent_id
 from langchain_agentrag.llama_index.retriever import has_evidence
-from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.times import EPOCH, TIME_KEYS, check_duration, document_time, parse_time
 from langchain_agentrag.types import Hit, SourceDocument
 
-_KINDS = ("dialogue", "tool_call")
+_MEMORY_TYPES = ("dialogue", "tool_call")
 
 
-def _now() -> datetime:
+def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
 class HybridMemoryBlock(BaseMemoryBlock[str]):
-    """A block for LlamaIndex's `Memory` that recalls past messages of one agent.
+    """Block for LlamaIndex's `Memory` that recalls past messages of one agent.
 
-    It keeps no state of its own: every call says which session it is for, so one block serves any number of sessions.
-    Messages are stored one by one as the agent's private documents, with role, session and time; storing one twice
-    changes nothing. `memory.aget(…, since=…, until=…)` asks for a stretch of time.
+    The block is stateless: each call names its session, so one block serves any number of sessions. Each message is
+    stored as a private document of the agent, with role, session and time; storing a message again changes nothing.
+    `memory.aget(…, since=…, until=…)` limits the recall to a time range.
 
     Attributes:
         indexer: The store.
-        agent_id: Whose memory; there is no shared one, since every agent would see it.
-        k: Messages to recall.
+        agent_id: The agent, required: shared messages would be visible to every agent.
+        k: Number of messages to recall.
         across_sessions: Whether messages of the agent's other sessions are recalled too.
         query_messages: How many of the last messages form the query.
-        half_life: Age at which the bonus for being recent is halved (`recency` of a search); None for no bonus.
-        ttl: How long messages are remembered; None for ever.
-        max_chars: Longest recollection, without the marks around it.
-        clock: What time it is, for messages that do not say.
-        safety: How what is recalled is shown to the model.
+        half_life: Age at which the recency bonus is halved (`recency` of a search); None for no bonus.
+        ttl: Time to live of messages; None for no expiry.
+        max_chars: Maximum length of the recalled text in characters, without the fence around it.
+        clock: Function that returns the current time, for messages without one.
+        safety: Protection against prompt injection in recalled text.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -59,16 +59,13 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
     half_life: timedelta | None = None
     ttl: timedelta | None = None
     max_chars: int = Field(default=4_000, ge=100)
-    clock: Callable[[], datetime] = Field(default=_now, exclude=True, repr=False)
+    clock: Callable[[], datetime] = Field(default=_utc_now, exclude=True, repr=False)
     safety: PassageSafety = Field(default=PassageSafety(), exclude=True, repr=False)
 
     @field_validator("agent_id")
     @classmethod
     def _valid_agent(cls, value: str) -> str:
-        checked = check_agent_id(value)
-        if checked is None:
-            raise ScopeError("A memory block needs the id of an agent.")
-        return checked
+        return require_agent_id(value, "A memory block")
 
     @field_validator("half_life", "ttl")
     @classmethod
@@ -76,7 +73,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         return None if value is None else check_duration(info.field_name or "", value)
 
     def for_agent(self, agent_id: str) -> Self:
-        """The same block for another agent."""
+        """Return a copy for another agent."""
         return type(self)(
             **{**{name: getattr(self, name) for name in type(self).model_fields}, "agent_id": agent_id}
         )
@@ -84,12 +81,12 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
     # -- recall ---------------------------------------------------------------------------------------------------
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
-        """Past messages that bear on the last ones, oldest first; "" when there are none.
+        """Return past messages relevant to the last ones as text, oldest first; "" when there are none.
 
         Args:
             messages: The conversation so far.
             block_kwargs: session_id; since and until, datetimes; agent_id, which must be the block's own. Others are
-                meant for other blocks.
+                ignored: they are for other blocks.
         """
         agent = block_kwargs.get("agent_id")
         if agent is not None and agent != self.agent_id:
@@ -97,7 +94,9 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
                 f"The memory block of agent {self.agent_id!r} does not recall for agent {agent!r}."
             )
         query = "\n".join(
-            text for message in _asked(messages or [], self.query_messages) if (text := _text(message))
+            text
+            for message in _query_messages(messages or [], self.query_messages)
+            if (text := _message_text(message))
         )
         if not query.strip():
             return ""
@@ -111,11 +110,13 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
             recency=self.half_life,
             now=self.clock(),
         )
-        told = sorted(filter(has_evidence, hits), key=lambda hit: (_moment(hit), hit.doc_id, hit.chunk_id))
-        return _written(told, self.max_chars, self.safety)
+        recalled = sorted(
+            filter(has_evidence, hits), key=lambda hit: (_hit_time(hit), hit.doc_id, hit.chunk_id)
+        )
+        return _format_recollection(recalled, self.max_chars, self.safety)
 
     def _condition(self, session: object) -> Filter:
-        parts = [Condition("agent_id", "$eq", self.agent_id), Condition("type", "$in", list(_KINDS))]
+        parts = [Condition("agent_id", "$eq", self.agent_id), Condition("type", "$in", list(_MEMORY_TYPES))]
         if not self.across_sessions:
             parts.append(Condition("session", "$eq", session))
         return And(tuple(parts))
@@ -128,13 +129,13 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         from_short_term_memory: bool = False,  # noqa: FBT001, FBT002  (LlamaIndex's signature)
         session_id: str | None = None,
     ) -> None:
-        """Remember messages of a session; they are not changed."""
+        """Store messages of a session; they are not modified."""
         if from_short_term_memory and not self.accept_short_term_memory:
             return
         await self._store(messages, session_id)
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        session = next((found for m in messages if (found := m.additional_kwargs.get("session_id"))), None)
+        session = next((value for m in messages if (value := m.additional_kwargs.get("session_id"))), None)
         await self._store(messages, session)
 
     async def _store(self, messages: list[ChatMessage], session: str | None) -> None:
@@ -142,23 +143,23 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         documents = [
             self._document(message, session, now + timedelta(microseconds=place))
             for place, message in enumerate(messages)
-            if message.role != MessageRole.SYSTEM and _text(message).strip()
+            if message.role != MessageRole.SYSTEM and _message_text(message).strip()
         ]
         if documents:
             await self.indexer.aindex_documents(documents, self.agent_id, ttl=self.ttl)
 
     def _document(self, message: ChatMessage, session: str | None, now: datetime) -> SourceDocument:
-        text, said = _text(message), _said_at(message)
+        text, time = _message_text(message), _message_time(message)
         identity = json.dumps(
-            [session, message.role.value, text, said and said.isoformat()], ensure_ascii=False
+            [session, message.role.value, text, time and time.isoformat()], ensure_ascii=False
         )
         digest = hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
-        called = any(isinstance(block, ToolCallBlock) for block in message.blocks)
+        has_calls = any(isinstance(block, ToolCallBlock) for block in message.blocks)
         metadata: dict[str, Any] = {
-            "type": "tool_call" if called or message.role == MessageRole.TOOL else "dialogue",
+            "type": "tool_call" if has_calls or message.role == MessageRole.TOOL else "dialogue",
             "role": message.role.value,
             "session": session,
-            "time": said or now,
+            "time": time or now,
         }
         call = message.additional_kwargs.get("tool_call_id")
         if isinstance(call, str):
@@ -166,66 +167,71 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         return SourceDocument(f"memory-{digest}", text, metadata)
 
     async def aforget(self, session_id: str | None) -> int:
-        """Forget a session of this agent; the number of messages that are gone."""
-        condition = And((Condition("type", "$in", list(_KINDS)), Condition("session", "$eq", session_id)))
+        """Delete the messages of a session of this agent and return their number."""
+        condition = And(
+            (Condition("type", "$in", list(_MEMORY_TYPES)), Condition("session", "$eq", session_id))
+        )
         return (await self.indexer.adelete(filter=condition, agent_id=self.agent_id)).deleted
 
 
-def _asked(messages: list[ChatMessage], count: int) -> list[ChatMessage]:
-    """The last messages, up to what the user said last: the query."""
+def _query_messages(messages: list[ChatMessage], count: int) -> list[ChatMessage]:
+    """Return the last messages up to the last one of the user; they form the query."""
     users = [place for place, message in enumerate(messages) if message.role == MessageRole.USER]
     end = users[-1] + 1 if users else len(messages)
     return messages[max(0, end - count) : end]
 
 
-def _text(message: ChatMessage) -> str:
-    """What a message says, tool calls with name and arguments, other parts by their kind."""
+def _message_text(message: ChatMessage) -> str:
+    """Return a message as text: tool calls with name and arguments, other blocks as "[type]"."""
     parts = []
     for block in message.blocks:
         if isinstance(block, TextBlock):
             parts.append(block.text)
         elif isinstance(block, ToolCallBlock):
-            given = block.tool_kwargs
-            written = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
-            parts.append(f"{block.tool_name}({written})")
+            arguments = block.tool_kwargs
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False, default=str)
+            parts.append(f"{block.tool_name}({arguments})")
         else:
             parts.append(f"[{block.block_type}]")
     return "\n".join(part for part in parts if part)
 
 
-def _said_at(message: ChatMessage) -> datetime | None:
-    """When a message says it was said, in the zone it names, UTC without one."""
-    said = message.additional_kwargs
-    for given in (said[key] for key in TIME_KEYS if key in said):
-        if (found := parse_time(given)) is not None:
-            return found.astimezone(_zone(given))
+def _message_time(message: ChatMessage) -> datetime | None:
+    """Return the time in a message's metadata, in the time zone it names, else UTC."""
+    fields = message.additional_kwargs
+    for value in (fields[key] for key in TIME_KEYS if key in fields):
+        if (time := parse_time(value)) is not None:
+            return time.astimezone(_timezone_of(value))
     return None
 
 
-def _zone(given: object) -> tzinfo:
-    """The zone a time is written in: what is recalled shows the hour that people saw on the clock."""
-    if isinstance(given, str):
+def _timezone_of(value: object) -> tzinfo:
+    """Return the time zone a time is written in, so that recalled messages show local time."""
+    if isinstance(value, str):
         try:
-            given = datetime.fromisoformat(given.strip())
+            value = datetime.fromisoformat(value.strip())
         except ValueError:
             return UTC
-    return (given.tzinfo if isinstance(given, datetime) else None) or UTC
+    return (value.tzinfo if isinstance(value, datetime) else None) or UTC
 
 
-def _moment(hit: Hit) -> datetime:
+def _hit_time(hit: Hit) -> datetime:
     return document_time(hit.metadata) or EPOCH
 
 
-def _written(hits: Sequence[Hit], most: int, safety: PassageSafety) -> str:
-    """The recollection as text: one entry per message, with time and role, the oldest left out when it is too long."""
+def _format_recollection(hits: Sequence[Hit], max_chars: int, safety: PassageSafety) -> str:
+    """Return hits as fenced text, one entry per message with time and role; drop the oldest to fit `max_chars`."""
     if not hits:
         return ""
     entries: list[str] = []
     for hit in hits:
-        said = hit.metadata.get("time")
-        when = f"{said:%Y-%m-%d %H:%M} " if isinstance(said, datetime) else ""
-        entries.append(f"[{when}{hit.metadata.get('role', '')}] {hit.text}")
-    while len(entries) > 1 and sum(map(len, entries)) + len(entries) > most:
+        time = hit.metadata.get("time")
+        stamp = f"{time:%Y-%m-%d %H:%M} " if isinstance(time, datetime) else ""
+        entries.append(f"[{stamp}{hit.metadata.get('role', '')}] {hit.text}")
+    while len(entries) > 1 and sum(map(len, entries)) + len(entries) > max_chars:
         entries.pop(0)
-    least = next((hit.metadata for hit in hits if safety.trust(hit.metadata) == "low"), hits[0].metadata)
-    return safety.fence("both").wrap("\n".join(entries)[:most], least, block=True)
+    least_trusted = next(
+        (hit.metadata for hit in hits if safety.trust(hit.metadata) == "low"), hits[0].metadata
+    )
+    return safety.fence("both").wrap("\n".join(entries)[:max_chars], least_trusted, block=True)

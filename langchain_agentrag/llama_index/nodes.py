@@ -1,8 +1,8 @@
-"""LlamaIndex nodes to documents of the engine, and hits back to nodes. Nothing of a node is lost on the way.
+"""Lossless conversion of LlamaIndex nodes to documents of the engine, and of hits to nodes.
 
-A node is stored whole under its own id: its text, its metadata as they are, and the rest of it (type, relationships,
-excluded keys, offsets) as one nested value under `NODE`. A chunk of a document that was indexed by other means comes
-back as a `TextNode` with the chunk's exact offsets and its document as source.
+A node is stored unsplit under its own id: text, metadata, and its other fields (type, relationships, excluded keys,
+offsets) as one nested value under `NODE_KEY`. A chunk of any other document becomes a `TextNode` with the chunk's exact
+offsets and its document as source.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from llama_index.core.schema import (
 
 from langchain_agentrag.errors import InvalidDocumentError
 from langchain_agentrag.filters import Condition, Filter, Or
-from langchain_agentrag.langchain.retriever import explanation
+from langchain_agentrag.langchain.retriever import hit_explanation
 from langchain_agentrag.types import Hit, Passage, SourceDocument
 
-EXPLANATION = "agentrag"
-"""Metadata key under which a retrieved node tells why it was found; kept out of prompts, embeddings and the hash."""
+EXPLANATION_KEY = "agentrag"
+"""Metadata key of the explanation of a retrieved node; excluded from prompts, embeddings and the hash."""
 
-NODE = "_llama_index"
-"""Metadata key under which the engine keeps what a node is besides text and metadata."""
+NODE_KEY = "_llama_index"
+"""Metadata key under which the engine stores the fields of a node other than text and metadata."""
 
-BOOKKEEPING = frozenset(
+HIDDEN_METADATA_KEYS = frozenset(
     {
         "agent_id",
         "doc_id",
@@ -49,148 +49,142 @@ BOOKKEEPING = frozenset(
         "line",
     }
 )
-"""Metadata of connectors that says nothing to a reader of the passage: it reaches no prompt and no embedding."""
+"""Metadata keys of connectors that are excluded from prompts and embeddings by default."""
 
-_OWN = {"id_", "embedding", "metadata", "text"}
+_STORED_FIELDS = {"id_", "embedding", "metadata", "text"}
 
 
 class _StableHash:
-    """Why a node was found is no part of what it is: the same node found twice has the same hash."""
+    """Mixin that excludes the explanation from the hash: the same node has the same hash for every query."""
 
     @property
     def hash(self) -> str:
-        told: Any = self
-        bare = {key: value for key, value in told.metadata.items() if key != EXPLANATION}
-        plain: str = super(_StableHash, told.model_copy(update={"metadata": bare})).hash  # type: ignore[misc]
-        return plain
+        node: Any = self
+        metadata = {key: value for key, value in node.metadata.items() if key != EXPLANATION_KEY}
+        digest: str = super(_StableHash, node.model_copy(update={"metadata": metadata})).hash  # type: ignore[misc]
+        return digest
 
 
-class FoundTextNode(_StableHash, TextNode):
+class ExplainedTextNode(_StableHash, TextNode):
     """A `TextNode` with an explanation."""
 
 
-class FoundIndexNode(_StableHash, IndexNode):
+class ExplainedIndexNode(_StableHash, IndexNode):
     """An `IndexNode` with an explanation."""
 
 
-class FoundNode(_StableHash, Node):
+class ExplainedNode(_StableHash, Node):
     """A `Node` with an explanation."""
 
 
-class FoundDocument(_StableHash, Document):
+class ExplainedDocument(_StableHash, Document):
     """A `Document` with an explanation."""
 
 
-_TYPES: Mapping[str, tuple[type[BaseNode], type[BaseNode]]] = {
-    TextNode.class_name(): (TextNode, FoundTextNode),
-    ImageNode.class_name(): (ImageNode, ImageNode),  # its hash leaves the metadata out
-    IndexNode.class_name(): (IndexNode, FoundIndexNode),
-    Node.class_name(): (Node, FoundNode),
-    Document.class_name(): (Document, FoundDocument),
+_NODE_TYPES: Mapping[str, tuple[type[BaseNode], type[BaseNode]]] = {
+    TextNode.class_name(): (TextNode, ExplainedTextNode),
+    ImageNode.class_name(): (ImageNode, ImageNode),  # its hash ignores the metadata
+    IndexNode.class_name(): (IndexNode, ExplainedIndexNode),
+    Node.class_name(): (Node, ExplainedNode),
+    Document.class_name(): (Document, ExplainedDocument),
 }
 
 
 def to_document(node: BaseNode) -> SourceDocument:
-    """A node as a document of the engine, under its own id.
+    """Convert a node to a document of the engine with the same id.
 
     Raises:
-        InvalidDocumentError: it is no node, or it refers to an object that cannot be stored.
+        InvalidDocumentError: the object is no node, or refers to an object that cannot be stored.
     """
     if not isinstance(node, BaseNode):
         raise InvalidDocumentError(f"Cannot store a {type(node).__name__}: pass LlamaIndex nodes.")
-    told = _is_told(node.metadata.get(EXPLANATION))
-    dropped = {NODE, EXPLANATION} if told else {NODE}
-    metadata = {key: value for key, value in node.metadata.items() if key not in dropped}
+    explained = _is_explanation(node.metadata.get(EXPLANATION_KEY))
+    added_keys = {NODE_KEY, EXPLANATION_KEY} if explained else {NODE_KEY}
+    metadata = {key: value for key, value in node.metadata.items() if key not in added_keys}
     try:
-        shell = node.model_dump(mode="json", exclude=_OWN, exclude_defaults=True)
+        node_fields = node.model_dump(mode="json", exclude=_STORED_FIELDS, exclude_defaults=True)
     except ValueError as error:
         raise InvalidDocumentError(f"Node {node.node_id!r} cannot be stored: {error}") from error
-    for name in _OWN:
-        shell.pop(name, None)
+    for name in _STORED_FIELDS:
+        node_fields.pop(name, None)
     for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys"):
-        kept = [key for key in getattr(node, name) if not told or key != EXPLANATION]
-        shell.pop(name, None)
-        if kept:
-            shell[name] = kept
-    if isinstance(shell.get("text_resource"), dict):
-        shell["text_resource"].pop("text", None)
+        excluded = [key for key in getattr(node, name) if not explained or key != EXPLANATION_KEY]
+        node_fields.pop(name, None)
+        if excluded:
+            node_fields[name] = excluded
+    if isinstance(node_fields.get("text_resource"), dict):
+        node_fields["text_resource"].pop("text", None)
     if node.ref_doc_id is not None:
-        shell["ref_doc_id"] = node.ref_doc_id
+        node_fields["ref_doc_id"] = node.ref_doc_id
     text = node.get_content(metadata_mode=MetadataMode.NONE)
-    return SourceDocument(node.node_id, text, {**metadata, NODE: shell})
+    return SourceDocument(node.node_id, text, {**metadata, NODE_KEY: node_fields})
 
 
 def ref_doc_condition(ref_doc_ids: Iterable[str]) -> Filter:
-    """Filter for what belongs to source documents: their nodes, and themselves."""
+    """Return the filter of source documents and all nodes that refer to them."""
     ids = list(ref_doc_ids)
-    return Or(tuple(Condition(key, "$in", ids) for key in (f"{NODE}.ref_doc_id", "ref_doc_id", "doc_id")))
+    return Or(tuple(Condition(key, "$in", ids) for key in (f"{NODE_KEY}.ref_doc_id", "ref_doc_id", "doc_id")))
 
 
 def from_document(document: SourceDocument) -> BaseNode:
-    """A stored document as the node it was."""
+    """Convert a stored document back to its node."""
     metadata = dict(document.metadata)
-    shell = metadata.pop(NODE, None)
-    return _node(document.doc_id, document.text, metadata, shell if isinstance(shell, Mapping) else {}, 0)
+    node_fields = metadata.pop(NODE_KEY, None)
+    if not isinstance(node_fields, Mapping):
+        node_fields = {}
+    return _restore_node(document.doc_id, document.text, metadata, node_fields, 0)
 
 
 def from_passage(passage: Passage) -> BaseNode:
-    """A chunk that was read by address, as a node."""
-    return _chunk(
-        TextNode,
-        f"{passage.doc_id}#{passage.chunk_id}",
-        passage.doc_id,
-        passage.text,
-        (passage.start, passage.end),
-        {**passage.locator, **passage.metadata},
-        passage.locator,
-        BOOKKEEPING,
-    )
+    """Convert a chunk that was read by doc_id and chunk_id to a node."""
+    node_id = f"{passage.doc_id}#{passage.chunk_id}"
+    return _chunk_node(TextNode, node_id, passage, passage.metadata, HIDDEN_METADATA_KEYS)
 
 
 def from_hit(
-    hit: Hit, *, explain: bool, degraded: Sequence[str] = (), hidden: Collection[str] = BOOKKEEPING
+    hit: Hit, *, explain: bool, degraded: Sequence[str] = (), hidden: Collection[str] = HIDDEN_METADATA_KEYS
 ) -> NodeWithScore:
-    """A hit as a scored node, with the reasons for it under `EXPLANATION` where they are wanted.
+    """Convert a hit to a scored node.
 
     Args:
         hit: The hit.
-        explain: Whether the reasons are wanted.
-        degraded: PartitionIndexes that failed in the search.
-        hidden: Metadata keys of chunks that reach no prompt and no embedding; a node has lists of its own.
+        explain: Whether to add the explanation under `EXPLANATION_KEY`.
+        degraded: Errors of parts of the search that failed, for the explanation.
+        hidden: Metadata keys of chunks to exclude from prompts and embeddings; stored nodes have their own lists.
     """
     metadata = dict(hit.metadata)
-    shell = metadata.pop(NODE, None)
-    if hit.whole and isinstance(shell, Mapping):
-        node = _node(hit.doc_id, hit.text, metadata, shell, 1 if explain else 0)
+    node_fields = metadata.pop(NODE_KEY, None)
+    if hit.whole and isinstance(node_fields, Mapping):
+        node = _restore_node(hit.doc_id, hit.text, metadata, node_fields, 1 if explain else 0)
     else:
-        kind = FoundTextNode if explain else TextNode
-        span = (hit.start, hit.end)
-        both = {**hit.locator, **metadata}
-        node = _chunk(kind, hit.reference, hit.doc_id, hit.text, span, both, hit.locator, hidden)
+        kind = ExplainedTextNode if explain else TextNode
+        node = _chunk_node(kind, hit.reference, hit, metadata, hidden)
     if explain:
-        node.metadata[EXPLANATION] = _told(hit, degraded)
-        node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, EXPLANATION]
-        node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, EXPLANATION]
+        node.metadata[EXPLANATION_KEY] = _explanation_metadata(hit, degraded)
+        node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, EXPLANATION_KEY]
+        node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, EXPLANATION_KEY]
     return NodeWithScore(node=node, score=float(hit.score))
 
 
-def _told(hit: Hit, degraded: Sequence[str]) -> dict[str, Any]:
-    """Why a hit is there and where it stands, as JSON-safe values."""
-    place = {"doc_id": hit.doc_id, "chunk_id": hit.chunk_id, "start": hit.start, "end": hit.end}
-    told = {**place, "agent_id": hit.agent_id, **explanation(hit)}
-    return {**told, "degraded": list(degraded)} if degraded else told
+def _explanation_metadata(hit: Hit, degraded: Sequence[str]) -> dict[str, Any]:
+    """Return address and explanation of a hit as JSON-safe values."""
+    address = {"doc_id": hit.doc_id, "chunk_id": hit.chunk_id, "start": hit.start, "end": hit.end}
+    metadata = {**address, "agent_id": hit.agent_id, **hit_explanation(hit)}
+    return {**metadata, "degraded": list(degraded)} if degraded else metadata
 
 
-def _is_told(value: object) -> bool:
-    """Whether a value is an explanation of ours, not a user's own metadata under the same key."""
+def _is_explanation(value: object) -> bool:
+    """Whether a value was written by `_explanation_metadata`, not by the user under the same key."""
     return isinstance(value, dict) and {"doc_id", "chunk_id", "fusion"} <= value.keys()
 
 
-def _node(
-    node_id: str, text: str, metadata: dict[str, Any], shell: Mapping[str, Any], variant: int
+def _restore_node(
+    node_id: str, text: str, metadata: dict[str, Any], node_fields: Mapping[str, Any], variant: int
 ) -> BaseNode:
-    kind = _TYPES.get(str(shell.get("class_name", "")), _TYPES[TextNode.class_name()])[variant]
-    fields = {key: value for key, value in shell.items() if key not in {"class_name", "ref_doc_id"}}
+    kind = _NODE_TYPES.get(str(node_fields.get("class_name", "")), _NODE_TYPES[TextNode.class_name()])[
+        variant
+    ]
+    fields = {key: value for key, value in node_fields.items() if key not in {"class_name", "ref_doc_id"}}
     fields |= {"id_": node_id, "metadata": metadata}
     if not issubclass(kind, Node):
         fields["text"] = text
@@ -199,24 +193,22 @@ def _node(
     return kind.from_dict(fields)
 
 
-def _chunk(
+def _chunk_node(
     kind: type[TextNode],
     node_id: str,
-    doc_id: str,
-    text: str,
-    span: tuple[int, int],
-    metadata: dict[str, Any],
-    places: Collection[str],
+    chunk: Hit | Passage,
+    metadata: Mapping[str, Any],
     hidden: Collection[str],
 ) -> TextNode:
-    silent = [key for key in metadata if key in hidden]
+    fields = {**chunk.locator, **metadata}
+    excluded = [key for key in fields if key in hidden]
     return kind(
         id_=node_id,
-        text=text,
-        metadata=metadata,
-        start_char_idx=span[0],
-        end_char_idx=span[1],
-        excluded_llm_metadata_keys=silent,
-        excluded_embed_metadata_keys=list(dict.fromkeys([*silent, *places])),
-        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc_id)},
+        text=chunk.text,
+        metadata=fields,
+        start_char_idx=chunk.start,
+        end_char_idx=chunk.end,
+        excluded_llm_metadata_keys=excluded,
+        excluded_embed_metadata_keys=list(dict.fromkeys([*excluded, *chunk.locator])),
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=chunk.doc_id)},
     )

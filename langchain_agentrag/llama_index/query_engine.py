@@ -1,4 +1,4 @@
-"""Which passages an answer cites, with the exact span of each in its document, and whether they say so."""
+"""`AgentQueryEngine`: query engine with citations; `citations` and `check_response` resolve and check them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from llama_index.core.types import RESPONSE_TEXT_TYPE
 from langchain_agentrag.agent.citations import CitationReport, CitedSource, Judge, check_citations
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import ScopeError, UsageError
-from langchain_agentrag.llama_index.nodes import EXPLANATION
+from langchain_agentrag.llama_index.nodes import EXPLANATION_KEY
 from langchain_agentrag.types import CONVINCING
 
-_MARK = re.compile(r"[\[［【]\s*((?:\d{1,3}\s*[,，、;；]\s*)*\d{1,3})\s*[\]］】]")
+_REFERENCE = re.compile(r"[\[［【]\s*((?:\d{1,3}\s*[,，、;；]\s*)*\d{1,3})\s*[\]］】]")
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A passage that an answer rests on.
+    """Passage cited by an answer.
 
     Attributes:
-        number: Its number in the answer, from 1.
-        node_id: The node.
+        number: Number in the answer, from 1.
+        node_id: Id of the node.
         doc_id: Source document; `DualIndexer.read(doc_id, chunk_id)` gives the passage.
-        chunk_id: Ordinal of the chunk, or None for a node that did not come from our retriever.
+        chunk_id: Ordinal of the chunk, or None for a node of another retriever.
         start: First character in the document's text, or None.
         end: One past the last character, or None.
         text: The passage: the document's text from start to end.
@@ -57,82 +57,84 @@ class Citation:
 
 
 def citations(response: RESPONSE_TYPE, answer: str | None = None) -> list[Citation]:
-    """The passages an answer names as [1], [2, 3], 【4】, in the order of their numbers; all of them if it names none.
+    """Return the passages that an answer cites as [1], [2, 3], 【4】, by number; all passages if it cites none.
 
-    A number that no passage has is left out.
+    Numbers without a passage are ignored.
 
     Args:
-        response: What a query engine answered.
-        answer: The text, where the response was a stream that has been consumed.
+        response: Response of a query engine.
+        answer: Text of the answer, for a streaming response that has been consumed.
     """
-    text = answer if answer is not None else str(getattr(response, "response", None) or "")
     sources = response.source_nodes
-    named = {int(number) for mark in _MARK.findall(text) for number in re.findall(r"\d+", mark)}
-    numbers = sorted(number for number in named if 1 <= number <= len(sources))
+    references = _REFERENCE.findall(_answer_text(response, answer))
+    cited = {int(number) for reference in references for number in re.findall(r"\d+", reference)}
+    numbers = sorted(number for number in cited if 1 <= number <= len(sources))
     return [_citation(number, sources[number - 1]) for number in numbers or range(1, len(sources) + 1)]
 
 
 def check_response(
     response: RESPONSE_TYPE, answer: str | None = None, *, judge: Judge | None = None
 ) -> CitationReport:
-    """What the references [1], [2, 3] … of an answer are worth; see `langchain_agentrag.check_citations`.
+    """Check whether the passages cited as [1], [2, 3] … support the answer; see `langchain_agentrag.check_citations`.
 
     Args:
-        response: What a query engine answered.
-        answer: The text, where the response was a stream that has been consumed.
-        judge: Asked about what rules leave open: a function passage, statement → verdict, such as `model_judge(llm)`.
+        response: Response of a query engine.
+        answer: Text of the answer, for a streaming response that has been consumed.
+        judge: Function passage, statement → verdict for cases that rules do not decide, such as `model_judge(llm)`.
     """
-    text = answer if answer is not None else str(getattr(response, "response", None) or "")
-    cited = (_citation(number, found) for number, found in enumerate(response.source_nodes, start=1))
+    cited = (_citation(number, node) for number, node in enumerate(response.source_nodes, start=1))
     sources = [
-        CitedSource((str(one.number), one.node_id), one.doc_id, one.chunk_id, one.start, one.end, one.text)
-        for one in cited
+        CitedSource((str(c.number), c.node_id), c.doc_id, c.chunk_id, c.start, c.end, c.text) for c in cited
     ]
-    return check_citations(text, sources, judge=judge)
+    return check_citations(_answer_text(response, answer), sources, judge=judge)
 
 
-def numbered(
+def _answer_text(response: RESPONSE_TYPE, answer: str | None) -> str:
+    return answer if answer is not None else str(getattr(response, "response", None) or "")
+
+
+def number_nodes(
     nodes: Sequence[NodeWithScore], *, with_source: bool = False, safety: PassageSafety | None = None
 ) -> list[NodeWithScore]:
-    """Copies to be shown, each text with its number before it; the nodes are not changed.
+    """Return copies of nodes for a prompt, each text preceded by its number as [1].
 
     Args:
-        nodes: The nodes.
-        with_source: Whether the number is followed by a line with source and score.
-        safety: How they are shown to a model; None shows them as they are.
+        nodes: The nodes; they are not modified.
+        with_source: Whether to add a line with source and score after the number.
+        safety: Protection against prompt injection; None adds none.
     """
     safety = safety or PassageSafety.off()
-    shown, fence = [], safety.fence("both")
-    for number, found in enumerate(nodes, start=1):
-        line = (
-            f"source: {safety.name(_source(found))} (score {found.get_score():.2f})\n" if with_source else ""
-        )
-        passage = fence.wrap(found.get_content(metadata_mode=MetadataMode.LLM), found.metadata, block=True)
+    copies, fence = [], safety.fence("both")
+    for number, node in enumerate(nodes, start=1):
+        line = ""
+        if with_source:
+            line = f"source: {safety.name(_link_or_document(node))} (score {node.get_score():.2f})\n"
+        passage = fence.wrap(node.get_content(metadata_mode=MetadataMode.LLM), node.metadata, block=True)
         text = f"[{number}] {line}{passage}"
-        shown.append(NodeWithScore(node=TextNode(id_=found.node_id, text=text), score=found.score))
-    return shown
+        copies.append(NodeWithScore(node=TextNode(id_=node.node_id, text=text), score=node.score))
+    return copies
 
 
-def _source(found: NodeWithScore) -> str:
-    """Where a passage stands: its link, else its document."""
-    links = (found.metadata.get(key) for key in ("url", "source"))
+def _link_or_document(node: NodeWithScore) -> str:
+    """Return the link of a passage, else the id of its document."""
+    links = (node.metadata.get(key) for key in ("url", "source"))
     link = next((value for value in links if isinstance(value, str) and "://" in value), None)
-    return link or found.node.ref_doc_id or found.node_id
+    return link or node.node.ref_doc_id or node.node_id
 
 
-def _citation(number: int, found: NodeWithScore) -> Citation:
-    told: Any = found.metadata.get(EXPLANATION)
-    place = told if isinstance(told, dict) else {}
-    node = found.node
+def _citation(number: int, scored: NodeWithScore) -> Citation:
+    explanation: Any = scored.metadata.get(EXPLANATION_KEY)
+    address = explanation if isinstance(explanation, dict) else {}
+    node = scored.node
     return Citation(
         number,
         node.node_id,
-        str(place.get("doc_id", node.ref_doc_id or node.node_id)),
-        place.get("chunk_id"),
-        place.get("start", getattr(node, "start_char_idx", None)),
-        place.get("end", getattr(node, "end_char_idx", None)),
+        str(address.get("doc_id", node.ref_doc_id or node.node_id)),
+        address.get("chunk_id"),
+        address.get("start", getattr(node, "start_char_idx", None)),
+        address.get("end", getattr(node, "end_char_idx", None)),
         node.get_content(metadata_mode=MetadataMode.NONE),
-        found.get_score(),
+        scored.get_score(),
     )
 
 
@@ -142,7 +144,7 @@ NOTHING_CONVINCING = (
     "Nothing convincing was found; the passages below are only the nearest there are. "
     "没有找到可信的内容，以下只是最接近的段落。"
 )
-"""Stands before passages of which none is likely to hold the answer (confidence below `records.CONVINCING`)."""
+"""Precedes passages of which none is likely to hold the answer (confidence below `types.CONVINCING`)."""
 
 CITING_PROMPT = PromptTemplate(
     "Numbered passages are below.\n---------------------\n{context_str}\n---------------------\n"
@@ -150,24 +152,24 @@ CITING_PROMPT = PromptTemplate(
     "passage you use behind the statement it supports, like [1]. Say so when they do not hold the answer.\n"
     "Question: {query_str}\nAnswer: "
 )
-"""Question-answering prompt of an engine that cites, unless another one is given."""
+"""Default question-answering prompt of an engine with citations."""
 
 
 class AgentQueryEngine(RetrieverQueryEngine):
-    """A `RetrieverQueryEngine` that cites, and that needs an LLM only for what an LLM is needed for.
+    """`RetrieverQueryEngine` with citations, with or without an LLM.
 
-    Without an LLM the answer is the numbered passages themselves, with source and score. With one, passages are
-    numbered in the prompt so that the answer can name them. `citations(response)` resolves the numbers to exact spans;
-    `source_nodes` are the nodes as they were retrieved.
+    Without an LLM the answer consists of the numbered passages, with source and score. With one, passages are numbered
+    in the prompt so that the answer can cite them. `citations(response)` resolves the numbers to exact spans;
+    `source_nodes` are the retrieved nodes, unchanged.
 
     Args:
-        retriever: Where passages come from; bind the agent there.
-        response_synthesizer: Makes the answer; the numbered passages by default.
+        retriever: Retriever of the passages; bind the agent there.
+        response_synthesizer: Synthesizer of the answer; the numbered passages by default.
         node_postprocessors: As of any query engine.
         callback_manager: As of any query engine.
         cite: Whether passages are numbered.
-        safety: How passages are shown to an LLM, where they are numbered; an answer made of passages has them as they
-            are, and `as_query_engine_tool` sees to it that a model is shown them safely.
+        safety: Protection against prompt injection in numbered passages of a prompt. An answer that consists of
+            passages has them unchanged, except for a tool (`as_query_engine_tool`), whose answer a model reads.
     """
 
     def __init__(
@@ -199,19 +201,11 @@ class AgentQueryEngine(RetrieverQueryEngine):
         safety: PassageSafety | None = None,
         **synthesis: Any,
     ) -> Self:
-        """An engine from the arguments of `RetrieverQueryEngine.from_args`.
+        """Create an engine from the arguments of `RetrieverQueryEngine.from_args`.
 
-        Args:
-            retriever: Where passages come from.
-            llm: The LLM; None takes the one set in `Settings`, if any.
-            response_synthesizer: Makes the answer, instead of a mode.
-            node_postprocessors: As of any query engine.
-            callback_manager: As of any query engine.
-            response_mode: "compact" with an LLM, "context_only" without one, when None.
-            text_qa_template: Prompt; by default one that asks for citations.
-            cite: Whether passages are numbered.
-            safety: How passages are shown to an LLM.
-            synthesis: Further arguments of LlamaIndex's `get_response_synthesizer`: streaming, output_cls, use_async …
+        Further arguments are those of the class and of LlamaIndex's `get_response_synthesizer`: streaming, output_cls …
+        Without `llm` the one in `Settings` is used, if any. `response_mode` None means "compact" with an LLM and
+        "context_only" without one. The default of `text_qa_template` asks for citations.
 
         Raises:
             UsageError: the mode needs an LLM and there is none.
@@ -219,7 +213,7 @@ class AgentQueryEngine(RetrieverQueryEngine):
         if response_synthesizer is None:
             if cite:
                 text_qa_template = text_qa_template or CITING_PROMPT
-            response_synthesizer = _synthesizer(
+            response_synthesizer = _make_synthesizer(
                 llm, response_mode, {**synthesis, "text_qa_template": text_qa_template}
             )
         return cls(
@@ -227,13 +221,13 @@ class AgentQueryEngine(RetrieverQueryEngine):
         )
 
     def for_model(self) -> Self:
-        """The same engine for answers that a model will read: passages are shown safely in them too."""
+        """Return a copy for answers that a model reads: passages in them are protected against prompt injection too."""
         clone = self.with_retriever(self._retriever)
-        clone._for_model = True  # noqa: SLF001  (its own)
+        clone._for_model = True  # noqa: SLF001  (same class)
         return clone
 
     def with_retriever(self, retriever: BaseRetriever) -> Self:
-        """The same engine over another retriever."""
+        """Return a copy with another retriever."""
         return type(self)(
             retriever,
             self._response_synthesizer,
@@ -244,10 +238,10 @@ class AgentQueryEngine(RetrieverQueryEngine):
         )
 
     def for_agent(self, agent_id: str) -> Self:
-        """The same engine on behalf of one agent; cheap, make one per request.
+        """Return a copy bound to one agent; cheap enough to create per request.
 
         Raises:
-            ScopeError: the retriever is not one of ours, so it cannot be bound to an agent.
+            ScopeError: the retriever cannot be bound to an agent, because it is not a `HybridRetriever`.
         """
         bind = getattr(self._retriever, "for_agent", None)
         if bind is None:
@@ -258,18 +252,18 @@ class AgentQueryEngine(RetrieverQueryEngine):
         return self.with_retriever(bind(agent_id))
 
     def with_history(self, history: Sequence[Any]) -> Self:
-        """The same engine within a conversation: a question that leans on these messages is completed from them.
+        """Return a copy that completes follow-up questions from the messages of a conversation.
 
         Raises:
-            UsageError: the retriever is not one of ours, which alone knows what to do with them.
+            UsageError: the retriever takes no history, because it is not a `HybridRetriever`.
         """
-        settings = getattr(self._retriever, "with_options", None)
-        if settings is None:
+        with_options = getattr(self._retriever, "with_options", None)
+        if with_options is None:
             raise UsageError(
                 f"A {type(self._retriever).__name__} takes no history: use a HybridRetriever of "
                 "langchain_agentrag.llama_index."
             )
-        return self.with_retriever(settings(history=list(history)))
+        return self.with_retriever(with_options(history=list(history)))
 
     # -- answering ------------------------------------------------------------------------------------------------
 
@@ -293,10 +287,9 @@ class AgentQueryEngine(RetrieverQueryEngine):
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
     ) -> RESPONSE_TYPE:
-        """The answer from these nodes."""
-        shown = self._shown(nodes)
-        response = super().synthesize(query_bundle, shown, additional_source_nodes)
-        return _with_sources(response, [*nodes, *(additional_source_nodes or ())])
+        """Synthesize the answer from nodes."""
+        response = super().synthesize(query_bundle, self._numbered_nodes(nodes), additional_source_nodes)
+        return _restore_sources(response, [*nodes, *(additional_source_nodes or ())])
 
     async def asynthesize(
         self,
@@ -305,34 +298,32 @@ class AgentQueryEngine(RetrieverQueryEngine):
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
     ) -> RESPONSE_TYPE:
         """`synthesize`, asynchronously."""
-        shown = self._shown(nodes)
-        response = await super().asynthesize(query_bundle, shown, additional_source_nodes)
-        return _with_sources(response, [*nodes, *(additional_source_nodes or ())])
+        numbered = self._numbered_nodes(nodes)
+        response = await super().asynthesize(query_bundle, numbered, additional_source_nodes)
+        return _restore_sources(response, [*nodes, *(additional_source_nodes or ())])
 
-    def _shown(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
-        # pictures of a multimodal synthesizer would not survive the numbering
-        plain = getattr(self._response_synthesizer, "_multimodal", False)
-        if plain or not self._cite:
+    def _numbered_nodes(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        # numbering would lose the images of a multimodal synthesizer
+        if not self._cite or getattr(self._response_synthesizer, "_multimodal", False):
             return nodes
-        bare = isinstance(self._response_synthesizer, CitedPassages)
-        shown = numbered(
-            nodes, with_source=bare, safety=None if bare and not self._for_model else self._safety
-        )
-        if not nodes or any(_confidence(found) >= CONVINCING for found in nodes):
-            return shown
-        return [NodeWithScore(node=TextNode(text=NOTHING_CONVINCING), score=shown[0].score), *shown]
+        passages_only = isinstance(self._response_synthesizer, CitedPassages)
+        safety = None if passages_only and not self._for_model else self._safety
+        numbered = number_nodes(nodes, with_source=passages_only, safety=safety)
+        if not nodes or any(_confidence(node) >= CONVINCING for node in nodes):
+            return numbered
+        return [NodeWithScore(node=TextNode(text=NOTHING_CONVINCING), score=numbered[0].score), *numbered]
 
 
 class CitedPassages(BaseSynthesizer):
-    """The passages themselves as the answer; asks no LLM.
+    """Response synthesizer that returns the passages as the answer, without an LLM.
 
     Args:
-        streaming: Whether the answer is streamed, passage by passage.
+        streaming: Whether to stream the answer, passage by passage.
         callback_manager: As of any synthesizer.
     """
 
     def __init__(self, *, streaming: bool = False, callback_manager: CallbackManager | None = None) -> None:
-        # the base class wants some LLM; without one it would look for the default one, which is a paid service
+        # without an LLM the base class would load the default one, which is a paid service
         super().__init__(MockLLM(), callback_manager, streaming=streaming, empty_response=NOTHING_FOUND)
 
     def _get_prompts(self) -> PromptDictType:
@@ -344,23 +335,27 @@ class CitedPassages(BaseSynthesizer):
     def get_response(
         self, query_str: str, text_chunks: Sequence[str], **_response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
-        """The passages, blank lines between them."""
-        pieces = [text if place == 0 else f"\n\n{text}" for place, text in enumerate(text_chunks)]
+        """Return the passages separated by blank lines."""
+        pieces = _separated(text_chunks)
         return _stream(pieces) if self._streaming else "".join(pieces)
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **_response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """`get_response`, asynchronously."""
-        pieces = [text if place == 0 else f"\n\n{text}" for place, text in enumerate(text_chunks)]
+        pieces = _separated(text_chunks)
         return _astream(pieces) if self._streaming else "".join(pieces)
 
 
-def _confidence(found: NodeWithScore) -> float:
-    """That of the hit; a node of another retriever, or one without its explanation, is taken at its word."""
-    told = found.metadata.get(EXPLANATION)
-    likely = told.get("confidence") if isinstance(told, Mapping) else None
-    return float(likely) if isinstance(likely, int | float) else 1.0
+def _confidence(node: NodeWithScore) -> float:
+    """Return the confidence of a hit; 1 for a node without explanation, as of another retriever."""
+    explanation = node.metadata.get(EXPLANATION_KEY)
+    confidence = explanation.get("confidence") if isinstance(explanation, Mapping) else None
+    return float(confidence) if isinstance(confidence, int | float) else 1.0
+
+
+def _separated(passages: Sequence[str]) -> list[str]:
+    return [text if index == 0 else f"\n\n{text}" for index, text in enumerate(passages)]
 
 
 def _stream(pieces: list[str]) -> Generator[str, None, None]:
@@ -372,28 +367,28 @@ async def _astream(pieces: list[str]) -> AsyncGenerator[str, None]:
         yield piece
 
 
-def _synthesizer(
+def _make_synthesizer(
     llm: LLM | None, mode: ResponseMode | str | None, settings: dict[str, Any]
 ) -> BaseSynthesizer:
-    wanted = None if mode is None else ResponseMode(mode)
+    response_mode = None if mode is None else ResponseMode(mode)
     streaming = bool(settings.get("streaming", False))
-    if wanted == ResponseMode.NO_TEXT:
+    if response_mode == ResponseMode.NO_TEXT:
         return NoText(MockLLM(), streaming=False, empty_response="")
-    if wanted == ResponseMode.CONTEXT_ONLY:
+    if response_mode == ResponseMode.CONTEXT_ONLY:
         return CitedPassages(streaming=streaming)
-    model = llm or Settings._llm  # noqa: SLF001  the public name would go and look for a paid service
-    if model is None and wanted is None:
+    model = llm or Settings._llm  # noqa: SLF001  the public property would load a paid service
+    if model is None and response_mode is None:
         return CitedPassages(streaming=streaming)
     if model is None:
         raise UsageError(
-            f"response_mode={wanted!s} needs an LLM: pass llm=…, set Settings.llm, or leave the mode out to get the "
-            "passages themselves."
+            f"response_mode={response_mode!s} needs an LLM: pass llm=…, set Settings.llm, or leave the mode out to "
+            "get the passages themselves."
         )
-    return get_response_synthesizer(model, response_mode=wanted or ResponseMode.COMPACT, **settings)
+    return get_response_synthesizer(model, response_mode=response_mode or ResponseMode.COMPACT, **settings)
 
 
-def _with_sources(response: RESPONSE_TYPE, sources: list[NodeWithScore]) -> RESPONSE_TYPE:
-    """The response with the nodes as they were retrieved, instead of their numbered copies."""
+def _restore_sources(response: RESPONSE_TYPE, sources: list[NodeWithScore]) -> RESPONSE_TYPE:
+    """Put the retrieved nodes back into a response, in place of their numbered copies."""
     response.source_nodes = sources
-    response.metadata = {found.node_id: found.metadata for found in sources}
+    response.metadata = {node.node_id: node.metadata for node in sources}
     return response

@@ -1,4 +1,4 @@
-"""`RecordingMemory`: any memory of LlamaIndex, with what is put into it remembered for good."""
+"""`RecordingMemory`: LlamaIndex memory that also records messages and tool calls in the store."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
 from langchain_agentrag.agent.recorder import MemoryRecorder
 from langchain_agentrag.connectors.memory.dialogue import parse_timestamp
-from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, ToolResult, read_message
+from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, read_message
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
-from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.langchain.identity import require_agent_id
 
 
 class RecordingMemory(BaseMemory):
-    """A memory that passes everything on to another one and records turns and tool calls that are put into it.
+    """Wrapper of a LlamaIndex memory that records the turns and tool calls put into it.
 
         memory = RecordingMemory.from_defaults(indexer, "sqlite:///memory.db", agent_id="lina")
         await agent.run("…", memory=memory)
 
-    It works where a memory does: `FunctionAgent` and other agents, workflows, chat engines. What is kept goes to the
-    package's memory table and is indexed at once (a question when it has been answered), as private documents of the
+    It works wherever a memory does: `FunctionAgent` and other agents, workflows, chat engines. Records go to the
+    package's memory table and are indexed at once (a question when it has been answered), as private documents of the
     agent, with `type` "dialogue" or "tool_call", role, session, time, tool, arguments and call_id. Agents put the calls
-    of a run when it ends, and their messages do not say whether a call failed, so the outcome is "unknown".
+    of a run when it ends, and their messages do not tell whether a call failed, so the outcome is "unknown".
 
-    Not kept: system messages, histories that are `set`, results that mostly repeat what the store has just shown.
-    Resetting it resets the other memory only. A failure to record is logged, listed in `recorder.problems`, and breaks
-    nothing.
+    Not recorded: system messages, histories that are `set`, results that mostly repeat recent search results of the
+    store. A reset empties the wrapped memory only. A failure to record is logged and listed in `recorder.problems`; the
+    call goes on.
 
     Attributes:
-        memory: The memory that does the work.
-        recorder: What writes; it also forgets.
-        agent_id: Whose memory it is.
+        memory: The wrapped memory.
+        recorder: Recorder that writes and deletes records.
+        agent_id: Owner of the records.
         session_id: Session of the records; by default that of the memory.
     """
 
@@ -54,28 +53,25 @@ class RecordingMemory(BaseMemory):
     agent_id: str
     session_id: str = ""
 
-    _open: dict[str, list[ToolCall]] = PrivateAttr(default_factory=dict)
+    _open_calls: dict[str, list[ToolCall]] = PrivateAttr(default_factory=dict)
     _mark: int = PrivateAttr(default=0)
 
     @field_validator("agent_id")
     @classmethod
     def _valid_agent(cls, value: str) -> str:
-        checked = check_agent_id(value)
-        if checked is None:
-            raise ScopeError("A RecordingMemory needs the id of an agent.")
-        return checked
+        return require_agent_id(value, "A RecordingMemory")
 
     def model_post_init(self, context: Any, /) -> None:
-        """Take the session of the memory where none is given; a name that all buffers share is no session."""
+        """Set a missing session_id to that of the wrapped memory, or to a new one."""
         super().model_post_init(context)
         if not self.session_id:
-            given = getattr(self.memory, "session_id", None)
-            self.session_id = given if isinstance(given, str) and given else uuid.uuid4().hex
+            inherited = getattr(self.memory, "session_id", None)
+            self.session_id = inherited if isinstance(inherited, str) and inherited else uuid.uuid4().hex
         self._mark = self.recorder.mark
 
     @classmethod
     def class_name(cls) -> str:
-        """Name of the class, for LlamaIndex."""
+        """Return the name in LlamaIndex's serialised form."""
         return "RecordingMemory"
 
     @classmethod
@@ -89,14 +85,14 @@ class RecordingMemory(BaseMemory):
         memory: BaseMemory | None = None,
         **options: Any,
     ) -> Self:
-        """A recording memory for one agent.
+        """Create a recording memory for one agent.
 
         Args:
             indexer: The store.
             table: A `MemoryTable`, or the URL or SQLAlchemy engine of its database.
-            agent_id: Whose memory it is.
+            agent_id: Owner of the records.
             session_id: Session of the records.
-            memory: The memory that does the work; LlamaIndex's `Memory` by default.
+            memory: The memory to wrap; LlamaIndex's `Memory` by default.
             options: redact, max_chars, retrieval_tools, searches; see `MemoryRecorder`.
         """
         if memory is None:
@@ -143,11 +139,11 @@ class RecordingMemory(BaseMemory):
         await asyncio.to_thread(self._record, messages, before)
 
     def set(self, messages: list[ChatMessage]) -> None:
-        """Replace the messages; a history that is brought along is not what happens now, and is not recorded."""
+        """Replace the messages without recording them: they are history, not new messages."""
         self.memory.set(messages)
 
     async def aset(self, messages: list[ChatMessage]) -> None:
-        """Replace the messages, likewise."""
+        """`set`, asynchronously."""
         await self.memory.aset(messages)
 
     def reset(self) -> None:
@@ -161,66 +157,73 @@ class RecordingMemory(BaseMemory):
     # -- recording ----------------------------------------------------------------------------------------------------
 
     def _record(self, messages: Sequence[ChatMessage], before: Sequence[ChatMessage]) -> None:
-        seen = Counter(_digest(read) for message in before if (read := _read(message)) is not None)
+        # repeated messages get different ids: digest plus the number of occurrences so far
+        seen = Counter(
+            _message_digest(parsed) for message in before if (parsed := _parse(message)) is not None
+        )
         entries: dict[str, Entry] = {}
         for message in messages:
-            read = _read(message)
-            if read is None or read.role == "system":
+            parsed = _parse(message)
+            if parsed is None or parsed.role == "system":
                 continue
-            name = _digest(read)
-            seen[name] += 1
-            for entry in self._entries(read, f"{name}-{seen[name]}"):
+            digest = _message_digest(parsed)
+            seen[digest] += 1
+            for entry in self._entries(parsed, f"{digest}-{seen[digest]}"):
                 entries[entry.entry_id] = entry
-        asks = all(isinstance(entry, Turn) and entry.role == "user" for entry in entries.values())
+        only_questions = all(isinstance(entry, Turn) and entry.role == "user" for entry in entries.values())
         mark, self._mark = self._mark, self.recorder.mark
-        self.recorder.record(self.agent_id, entries.values(), asks=asks, since=mark)
-        if not asks:
+        self.recorder.record(self.agent_id, entries.values(), asks=only_questions, since=mark)
+        if not only_questions:
             self.recorder.answered(self.agent_id)
 
-    def _entries(self, message: Message, name: str) -> Iterator[Entry]:
-        """Turn and calls of a message; a result completes the call it answers."""
-        common: dict[str, Any] = {"session": self.session_id, "time": _time(message)}
+    def _entries(self, message: Message, message_id: str) -> Iterator[Entry]:
+        """Yield the turn and tool calls of a message; a result completes its call."""
+        common: dict[str, Any] = {"session": self.session_id, "time": _message_time(message)}
         if message.text.strip() or any(part != "thinking" for part in message.parts):
-            said: dict[str, Any] = {"text": message.text, "speaker": message.speaker, "parts": message.parts}
-            yield Turn(entry_id=name, role=message.role, **said, **common)
-        asked: dict[str, list[ToolCall]] = defaultdict(list)
+            content: dict[str, Any] = {
+                "text": message.text,
+                "speaker": message.speaker,
+                "parts": message.parts,
+            }
+            yield Turn(entry_id=message_id, role=message.role, **content, **common)
+        calls: dict[str, list[ToolCall]] = defaultdict(list)
         for number, call in enumerate(message.calls):
-            made: dict[str, Any] = {"tool": call.tool, "arguments": call.arguments, "call_id": call.call_id}
-            entry = ToolCall(entry_id=f"{name}:call:{number}", **made, **common)
+            content = {"tool": call.tool, "arguments": call.arguments, "call_id": call.call_id}
+            entry = ToolCall(entry_id=f"{message_id}:call:{number}", **content, **common)
             if call.call_id is not None:
-                asked[call.call_id].append(entry)  # some models name calls by their tool: two have one id
+                calls[call.call_id].append(entry)  # some models use the tool's name as id, so ids may repeat
             yield entry
-        self._open.update(asked)
+        self._open_calls.update(calls)
         for number, result in enumerate(message.results):
-            yield self._completed(result, f"{name}:result:{number}", common)
+            yield self._complete_call(result, f"{message_id}:result:{number}", common)
 
-    def _completed(self, result: ToolResult, name: str, common: dict[str, Any]) -> ToolCall:
-        waiting = self._open.get(result.call_id or "")
-        if waiting:
-            asked = waiting.pop(0)
+    def _complete_call(self, result: ToolResult, entry_id: str, common: dict[str, Any]) -> ToolCall:
+        open_calls = self._open_calls.get(result.call_id or "")
+        if open_calls:
+            call = open_calls.pop(0)
         else:
-            asked = ToolCall(entry_id=name, tool=result.tool, call_id=result.call_id, **common)
-        return replace(asked, result=result.text, outcome=result.outcome, parts=result.parts)
+            call = ToolCall(entry_id=entry_id, tool=result.tool, call_id=result.call_id, **common)
+        return replace(call, result=result.text, outcome=result.outcome, parts=result.parts)
 
 
-def _read(message: ChatMessage) -> Message | None:
+def _parse(message: ChatMessage) -> Message | None:
     try:
         return read_message(message)
     except NotAMessageError:
         return None
 
 
-def _time(message: Message) -> datetime:
+def _message_time(message: Message) -> datetime:
     try:
         return parse_timestamp(message.timestamp) or datetime.now(UTC)
     except ValueError:
         return datetime.now(UTC)
 
 
-def _digest(message: Message) -> str:
-    """What tells a message from others: LlamaIndex gives them no ids. Equal ones are told by their number."""
-    said = [message.role, message.text, message.parts]
-    called = [[call.tool, call.arguments, call.call_id] for call in message.calls]
-    returned = [[result.call_id, result.text] for result in message.results]
-    written = json.dumps([said, called, returned], default=str)
-    return hashlib.blake2b(written.encode(), digest_size=10).hexdigest()
+def _message_digest(message: Message) -> str:
+    """Return a hash of a message as its id: LlamaIndex messages have none."""
+    turn = [message.role, message.text, message.parts]
+    calls = [[call.tool, call.arguments, call.call_id] for call in message.calls]
+    results = [[result.call_id, result.text] for result in message.results]
+    content = json.dumps([turn, calls, results], default=str)
+    return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()

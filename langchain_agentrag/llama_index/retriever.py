@@ -1,4 +1,4 @@
-"""`HybridRetriever`: the LlamaIndex retriever face of a store."""
+"""`HybridRetriever`: LlamaIndex retriever over a store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
-from langchain_agentrag.errors import EmbeddingError, ScopeError
+from langchain_agentrag.errors import EmbeddingError
 from langchain_agentrag.filters import conjoin, time_range_filter
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.langchain.identity import require_agent_id
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
-from langchain_agentrag.llama_index.nodes import BOOKKEEPING, from_hit
+from langchain_agentrag.llama_index.nodes import HIDDEN_METADATA_KEYS, from_hit
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.search.options import SearchOptions, check_option_names, check_request
 from langchain_agentrag.types import Hit, Hits
@@ -25,21 +26,21 @@ OPTIONS = tuple(name for name in SearchOptions.__annotations__ if name not in {"
 
 
 class HybridRetriever(BaseRetriever):
-    """Retrieves passages as LlamaIndex nodes, best first, by meaning and by word.
+    """Retriever of passages as LlamaIndex nodes, best first, by meaning and by words.
 
-    Scores are in [0, 1]. A node's `metadata["agentrag"]` tells its address (`doc_id`, `chunk_id`, `start`, `end`), rank
-    and score in each leg and the matched words; it reaches no prompt and no embedding, and leaves the hash alone.
+    Scores are in [0, 1]. `metadata["agentrag"]` of a node holds its address (`doc_id`, `chunk_id`, `start`, `end`),
+    rank and score in each index and the matched words; it is excluded from prompts, embeddings and the hash.
 
-    Both legs obey the agent and the filters before anything is ranked. Without an agent it sees shared documents only.
+    Both indexes apply the agent and the filters before ranking. Without an agent it sees shared documents only.
 
     Args:
         indexer: The store.
         similarity_top_k: Nodes to return, >= 1.
-        agent_id: On whose behalf.
-        filters: Filter that every call obeys: `MetadataFilters`, or one of our language.
-        explain: Whether nodes tell why they were found.
-        hidden_metadata_keys: Metadata of connectors that reaches no prompt and no embedding: path, size, encoding … by
-            default. Nodes that came from LlamaIndex have such lists of their own.
+        agent_id: The bound agent.
+        filters: Filter of every call: `MetadataFilters`, or a filter of the engine.
+        explain: Whether to add `metadata["agentrag"]`.
+        hidden_metadata_keys: Metadata keys of connectors to exclude from prompts and embeddings; by default path, size,
+            encoding … Nodes stored through LlamaIndex have their own lists.
         callback_manager: As of any retriever.
         object_map: As of any retriever.
         objects: As of any retriever.
@@ -63,7 +64,7 @@ class HybridRetriever(BaseRetriever):
         agent_id: str | None = None,
         filters: Filters = None,
         explain: bool = True,
-        hidden_metadata_keys: Collection[str] = BOOKKEEPING,
+        hidden_metadata_keys: Collection[str] = HIDDEN_METADATA_KEYS,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
@@ -87,7 +88,7 @@ class HybridRetriever(BaseRetriever):
 
     @property
     def agent_id(self) -> str | None:
-        """On whose behalf; None sees shared documents only."""
+        """The bound agent; None sees shared documents only."""
         return self._agent
 
     @property
@@ -98,24 +99,22 @@ class HybridRetriever(BaseRetriever):
     # -- clones ---------------------------------------------------------------------------------------------------
 
     def for_agent(self, agent_id: str) -> Self:
-        """The same retriever on behalf of one agent; cheap, make one per request."""
-        if check_agent_id(agent_id) is None:
-            raise ScopeError("for_agent() needs the id of an agent.")
-        return self._clone(agent_id=agent_id)
+        """Return a copy bound to one agent; cheap enough to create per request."""
+        return self._clone(agent_id=require_agent_id(agent_id, "for_agent()"))
 
     def with_filters(self, filters: Filters) -> Self:
-        """The same retriever that obeys these filters too."""
+        """Return a copy with further filters."""
         return self._clone(filters=conjoin(self._bound, parse_filters(filters)))
 
     def within(self, after: Any = None, before: Any = None) -> Self:
-        """The same retriever over documents whose time is `after` or later and earlier than `before`.
+        """Return a copy limited to documents whose time is `after` or later and earlier than `before`.
 
-        A datetime, a date, ISO text, or how long ago ("36h", "7d"). What it is bound to beforehand goes on holding.
+        A datetime, a date, ISO text, or an age ("36h", "7d"). Earlier limits and filters remain.
         """
         return self._clone(filters=conjoin(self._bound, time_range_filter(after, before)))
 
     def with_options(self, similarity_top_k: int | None = None, **options: Any) -> Self:
-        """The same retriever with another number of nodes, or other options of the engine."""
+        """Return a copy with another number of nodes, or other search options."""
         k = self._k if similarity_top_k is None else similarity_top_k
         return self._clone(similarity_top_k=k, **options)
 
@@ -136,46 +135,48 @@ class HybridRetriever(BaseRetriever):
     # -- retrieving -----------------------------------------------------------------------------------------------
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        options = self._request(self._vector(query_bundle))
-        return self._nodes(
+        options = self._search_options(self._query_vector(query_bundle))
+        return self._to_nodes(
             self._indexer.search(query_bundle.query_str, self._k, agent_id=self._agent, **options)
         )
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        options = self._request(await asyncio.to_thread(self._vector, query_bundle))
+        options = self._search_options(await asyncio.to_thread(self._query_vector, query_bundle))
         hits = await self._indexer.asearch(query_bundle.query_str, self._k, agent_id=self._agent, **options)
-        return self._nodes(hits)
+        return self._to_nodes(hits)
 
-    def _request(self, vector: Sequence[float] | None) -> SearchOptions:
+    def _search_options(self, vector: Sequence[float] | None) -> SearchOptions:
         return cast("SearchOptions", {**self._options, "filter": self._bound, "vector": vector})
 
-    def _vector(self, query: QueryBundle) -> Sequence[float] | None:
-        """The query's own embedding, or that of its embedding strings, or None: then the engine embeds the query."""
+    def _query_vector(self, query: QueryBundle) -> Sequence[float] | None:
+        """Return the query's embedding, or that of its embedding strings; None lets the engine embed the query."""
         if self._options.get("mode") == "keyword":
             return None
         if query.embedding is not None:
             return query.embedding
-        return embedding_of(self._indexer, query.custom_embedding_strs)
+        return _mean_embedding(self._indexer, query.custom_embedding_strs)
 
-    def _nodes(self, hits: Hits) -> list[NodeWithScore]:
-        kept = hits if self._options.get("score_threshold") is not None else filter(has_evidence, hits)
+    def _to_nodes(self, hits: Hits) -> list[NodeWithScore]:
+        unfiltered = self._options.get("score_threshold") is not None
         return [
-            from_hit(hit, explain=self._explain, degraded=hits.degraded, hidden=self._hidden) for hit in kept
+            from_hit(hit, explain=self._explain, degraded=hits.degraded, hidden=self._hidden)
+            for hit in hits
+            if unfiltered or has_evidence(hit)
         ]
 
 
 def has_evidence(hit: Hit) -> bool:
-    """Whether a word matched, or the meaning is nearer than that of unrelated texts."""
-    legs = (hit.explanation.vector, hit.explanation.keyword)
-    return any(leg is not None and leg.score > 0 for leg in legs)
+    """Whether a word of the query matched, or the similarity exceeds that of unrelated texts."""
+    evidence = (hit.explanation.vector, hit.explanation.keyword)
+    return any(one is not None and one.score > 0 for one in evidence)
 
 
-def embedding_of(indexer: DualIndexer, texts: Sequence[str] | None) -> list[float] | None:
-    """Mean of the embeddings of several strings that stand for one query; None without any, or when the model fails."""
+def _mean_embedding(indexer: DualIndexer, texts: Sequence[str] | None) -> list[float] | None:
+    """Return the mean embedding of several strings for one query; None without strings, or when the model fails."""
     if not texts:
         return None
     try:
         mean: list[float] = np.mean([indexer.embedder.embed_query(text) for text in texts], axis=0).tolist()
     except EmbeddingError:
-        return None  # the engine asks the model for the query itself, and says what is wrong
+        return None  # the engine then embeds the query itself, and reports the error
     return mean

@@ -1,4 +1,4 @@
-"""`HybridVectorStore`: the LlamaIndex vector store face of a store."""
+"""`HybridVectorStore`: LlamaIndex vector store over a store."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import ConfigDict, PrivateAttr
 
-from langchain_agentrag.errors import InvalidQueryError, ScopeError
+from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Condition, Filter, conjoin
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.ingest.documents import as_source_documents
+from langchain_agentrag.langchain.identity import documents_of_agent, require_agent_id
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import (
@@ -44,33 +44,34 @@ _MODES: Mapping[VectorStoreQueryMode, SearchMode] = {
     VectorStoreQueryMode.HYBRID: "hybrid",
     VectorStoreQueryMode.SEMANTIC_HYBRID: "hybrid",
 }
-_TAKEN = tuple(name for name in OPTIONS if name not in {"mode", "weights", "diversity"})
+_ALLOWED_OPTIONS = tuple(name for name in OPTIONS if name not in {"mode", "weights", "diversity"})
 _MMR_THRESHOLD = 0.5  # LlamaIndex's own default
-_DEEPER = 4  # hits fetched per hit wanted where some are left out afterwards
-_MANY = 5_000  # chunks fetched when single chunks of documents are named by id
-_EVERYTHING = {"doc_id": {"$exists": True}}
+_OVERFETCH_FACTOR = 4  # hits to fetch per hit to return where predicates drop some
+_CHUNK_FETCH_K = 5_000  # chunks to fetch when node_ids name single chunks
+_MATCH_ALL = {"doc_id": {"$exists": True}}
 
 
 class HybridVectorStore(BasePydanticVectorStore):
-    """A LlamaIndex vector store over the same store that `DualIndexer` writes and `HybridRetriever` searches.
+    """LlamaIndex vector store over the store that `DualIndexer` writes and `HybridRetriever` searches.
 
-    Nodes are kept whole under their own ids and come back equal, hash and relationships included; adding an id again
-    replaces it. Embeddings that nodes and queries bring along are used, others are made by the store's own model: build
-    indexes over it with `as_index()`, or with `embed_model=store.embed_model`.
+    Nodes are stored unsplit under their own ids and returned equal, hash and relationships included; adding an id again
+    replaces the node. Embeddings of nodes and queries are used where present, others are computed by the store's model:
+    create indexes over it with `as_index()`, or with `embed_model=store.embed_model`.
 
     Query modes: default and mmr (vectors), sparse and text_search (words), hybrid and semantic_hybrid (both; `alpha` is
-    the share of the vectors). Other modes are an error. Scores are in [0, 1].
+    the weight of the vectors). Other modes are an error. Scores are in [0, 1].
 
-    It reads shared documents and one agent's own, and writes only the latter; unbound, it reads and writes shared ones.
+    It reads shared documents and those of its agent, and writes only the latter; without an agent it reads and writes
+    shared documents.
 
     Attributes:
-        agent_id: On whose behalf.
-        explain: Whether nodes of a query tell why they were found; see `HybridRetriever`.
+        agent_id: The bound agent.
+        explain: Whether nodes of a query have an explanation; see `HybridRetriever`.
 
     Args:
         indexer: The store.
-        agent_id: On whose behalf.
-        filters: Filter that every query obeys.
+        agent_id: The bound agent.
+        filters: Filter of every query.
         explain: See above.
         options: Options of every query: fusion, fetch_k, score_threshold, max_per_document, reranker.
     """
@@ -95,7 +96,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         explain: bool = False,
         **options: Any,
     ) -> None:
-        check_option_names(options, dict.fromkeys(_TAKEN))
+        check_option_names(options, dict.fromkeys(_ALLOWED_OPTIONS))
         check_request("", 1, agent_id=agent_id, options=options)
         super().__init__(stores_text=True, agent_id=check_agent_id(agent_id), explain=explain)
         self._indexer, self._bound, self._defaults = indexer, parse_filters(filters), options
@@ -110,7 +111,7 @@ class HybridVectorStore(BasePydanticVectorStore):
 
     @classmethod
     def class_name(cls) -> str:
-        """Name in LlamaIndex's serialised form."""
+        """Return the name in LlamaIndex's serialised form."""
         return "AgentRAGHybridVectorStore"
 
     @property
@@ -120,21 +121,19 @@ class HybridVectorStore(BasePydanticVectorStore):
 
     @property
     def embed_model(self) -> StoreEmbedding:
-        """The store's own model behind LlamaIndex's interface."""
+        """The store's embedding model as a LlamaIndex model."""
         return StoreEmbedding(self._indexer)
 
     def as_index(self, **options: Any) -> VectorStoreIndex:
-        """A `VectorStoreIndex` over this store that embeds with the store's own model."""
+        """Return a `VectorStoreIndex` over this store and its embedding model."""
         return VectorStoreIndex.from_vector_store(self, **{"embed_model": self.embed_model, **options})
 
     def for_agent(self, agent_id: str) -> Self:
-        """The same vector store on behalf of one agent; cheap, make one per request."""
-        if check_agent_id(agent_id) is None:
-            raise ScopeError("for_agent() needs the id of an agent.")
-        return self._clone(agent_id=agent_id)
+        """Return a copy bound to one agent; cheap enough to create per request."""
+        return self._clone(agent_id=require_agent_id(agent_id, "for_agent()"))
 
     def with_filters(self, filters: Filters) -> Self:
-        """The same vector store whose queries obey these filters too."""
+        """Return a copy with further filters."""
         return self._clone(filters=conjoin(self._bound, parse_filters(filters)))
 
     def _clone(self, **changes: Any) -> Self:
@@ -144,25 +143,19 @@ class HybridVectorStore(BasePydanticVectorStore):
     # -- writing --------------------------------------------------------------------------------------------------
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Add nodes, or replace those of the same id; their ids in order.
+        """Add nodes, or replace those of the same id, and return the ids in order.
 
         Raises:
             InvalidDocumentError: a node cannot be stored.
             ScopeError: a node's metadata claims another agent; nothing was written.
-            StoreMismatchError: an embedding has another length than the store's model makes.
+            StoreMismatchError: the length of an embedding differs from that of the store's model.
         """
         check_option_names(kwargs, {})
-        given = list(nodes)
-        ready = list(as_source_documents(map(to_document, given), self.agent_id))
-        for document in ready:
-            if document.agent_id != self.agent_id:
-                raise ScopeError(
-                    f"Node {document.doc_id!r} claims agent {document.agent_id!r} in its metadata, and this vector "
-                    "store is not bound to that agent, so it could never find it: add it through for_agent(…)."
-                )
-        vectors = [node.embedding for node in given]
-        self._indexer.index_documents(ready, self.agent_id, split=False, vectors=vectors)
-        return [document.doc_id for document in ready]
+        nodes = list(nodes)
+        documents = documents_of_agent(map(to_document, nodes), self.agent_id)
+        vectors = [node.embedding for node in nodes]
+        self._indexer.index_documents(documents, self.agent_id, split=False, vectors=vectors)
+        return [document.doc_id for document in documents]
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """`add` in a worker thread."""
@@ -186,26 +179,23 @@ class HybridVectorStore(BasePydanticVectorStore):
         before: Any = None,
         **_delete_kwargs: Any,
     ) -> None:
-        """Delete this agent's nodes by id, filter, session, time, or by what all agree on; absent ones are ignored.
+        """Delete this agent's nodes that meet all conditions: id, filter, session, time; skip absent ones.
 
         Raises:
-            UsageError: neither was given; `clear()` deletes everything.
+            UsageError: no condition is set; `clear()` deletes everything.
         """
         window = {"session": session, "after": after, "before": before}
         self._indexer.delete(node_ids, filter=parse_filters(filters), agent_id=self.agent_id, **window)
 
     async def adelete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **delete_kwargs: Any,
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """`delete_nodes` in a worker thread."""
         await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
 
     def clear(self) -> None:
-        """Delete everything this agent owns; unbound: every shared document, however it was indexed."""
-        self._indexer.delete(filter=_EVERYTHING, agent_id=self.agent_id)
+        """Delete all documents of this agent (without one, all shared documents), however they were indexed."""
+        self._indexer.delete(filter=_MATCH_ALL, agent_id=self.agent_id)
 
     async def aclear(self) -> None:
         """`clear` in a worker thread."""
@@ -216,16 +206,16 @@ class HybridVectorStore(BasePydanticVectorStore):
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """Nodes by id, in the order of the ids, by filter, or by what both agree on; absent ones are left out."""
+        """Return nodes by id (in that order), by filter, or by both; skip absent ones."""
         condition = conjoin(self._bound, parse_filters(filters))
-        found = self._indexer.get(node_ids, filter=condition, agent_id=self.agent_id)
+        documents = self._indexer.get(node_ids, filter=condition, agent_id=self.agent_id)
         if node_ids is None:
-            return [from_document(document) for document in found]
-        nodes: dict[str, BaseNode] = {document.doc_id: from_document(document) for document in found}
-        for name in node_ids:
-            if name not in nodes and (chunk := self._chunk(name, condition)) is not None:
-                nodes[name] = chunk
-        return [nodes[name] for name in dict.fromkeys(node_ids) if name in nodes]
+            return [from_document(document) for document in documents]
+        nodes: dict[str, BaseNode] = {document.doc_id: from_document(document) for document in documents}
+        for node_id in node_ids:
+            if node_id not in nodes and (chunk := self._chunk(node_id, condition)) is not None:
+                nodes[node_id] = chunk
+        return [nodes[node_id] for node_id in dict.fromkeys(node_ids) if node_id in nodes]
 
     async def aget_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
@@ -233,10 +223,10 @@ class HybridVectorStore(BasePydanticVectorStore):
         """`get_nodes` in a worker thread."""
         return await asyncio.to_thread(self.get_nodes, node_ids, filters)
 
-    def _chunk(self, name: str, condition: Filter | None) -> BaseNode | None:
-        """A chunk of a document that was indexed by other means, by the id that queries return."""
-        doc_id, mark, number = name.rpartition("#")
-        if not mark or not number.isdecimal():
+    def _chunk(self, reference: str, condition: Filter | None) -> BaseNode | None:
+        """Return a chunk of a split document by "doc_id#chunk_id", the node id of query results; else None."""
+        doc_id, separator, number = reference.rpartition("#")
+        if not separator or not number.isdecimal():
             return None
         if not self._indexer.get([doc_id], filter=condition, agent_id=self.agent_id):
             return None
@@ -246,42 +236,44 @@ class HybridVectorStore(BasePydanticVectorStore):
             return None
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The best nodes for a query, best first, with scores in [0, 1].
+        """Return the nodes for a query, best first, with scores in [0, 1].
 
         Args:
-            query: The query; `node_ids` and `doc_ids` that are empty mean no constraint.
-            kwargs: Options of the engine for this query, and `mmr_threshold`.
+            query: The query; empty `node_ids` and `doc_ids` mean no constraint.
+            kwargs: Search options of this query, and `mmr_threshold`.
 
         Raises:
-            InvalidQueryError: an unsupported mode, or an option that makes no sense.
+            InvalidQueryError: an unsupported mode, or an invalid option.
             FilterError: the filters cannot be parsed.
         """
-        plan = self._plan(query, kwargs)
-        if plan.listed:
-            return self._listed(plan)
-        return self._result(plan, self._indexer.search(plan.text, plan.fetch, **plan.options))
+        request = self._engine_query(query, kwargs)
+        if request.filter_only:
+            return self._list_by_filter(request)
+        return self._result(request, self._indexer.search(request.text, request.fetch, **request.options))
 
     async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """`query` without blocking the event loop."""
-        plan = self._plan(query, kwargs)
-        if plan.listed:
-            return await asyncio.to_thread(self._listed, plan)
-        return self._result(plan, await self._indexer.asearch(plan.text, plan.fetch, **plan.options))
+        request = self._engine_query(query, kwargs)
+        if request.filter_only:
+            return await asyncio.to_thread(self._list_by_filter, request)
+        return self._result(
+            request, await self._indexer.asearch(request.text, request.fetch, **request.options)
+        )
 
-    def _plan(self, query: VectorStoreQuery, call: dict[str, Any]) -> _Plan:
-        check_option_names(call, dict.fromkeys((*_TAKEN, "mmr_threshold")))
+    def _engine_query(self, query: VectorStoreQuery, call: dict[str, Any]) -> _EngineQuery:
+        check_option_names(call, dict.fromkeys((*_ALLOWED_OPTIONS, "mmr_threshold")))
         mode = _MODES.get(query.mode)
         if mode is None:
             raise InvalidQueryError(
                 f"HybridVectorStore cannot answer mode {query.mode!r}: choose one of "
-                f"{', '.join(known.value for known in _MODES)}."
+                f"{', '.join(supported.value for supported in _MODES)}."
             )
         condition = conjoin(self._bound, parse_filters(query.filters))
         if query.doc_ids:
             condition = conjoin(condition, ref_doc_condition(query.doc_ids))
-        chosen = {name: value for name, value in call.items() if name != "mmr_threshold"}
-        options: dict[str, Any] = {**self._defaults, **chosen, "mode": mode, "agent_id": self.agent_id}
-        keep: list[Callable[[Hit], bool]] = []
+        call_options = {name: value for name, value in call.items() if name != "mmr_threshold"}
+        options: dict[str, Any] = {**self._defaults, **call_options, "mode": mode, "agent_id": self.agent_id}
+        predicates: list[Callable[[Hit], bool]] = []
         k = fetch = query.similarity_top_k
         if mode == "keyword":
             k = fetch = query.sparse_top_k or k
@@ -291,63 +283,61 @@ class HybridVectorStore(BasePydanticVectorStore):
             options["weights"] = _weights(query.alpha)
             k = fetch = query.hybrid_top_k or k
             if query.sparse_top_k:
-                keep.append(_within(query.similarity_top_k, query.sparse_top_k))
-                fetch = _DEEPER * (query.similarity_top_k + query.sparse_top_k)
+                predicates.append(_in_top_ranks(query.similarity_top_k, query.sparse_top_k))
+                fetch = _OVERFETCH_FACTOR * (query.similarity_top_k + query.sparse_top_k)
         if query.mode == VectorStoreQueryMode.MMR:
-            options["diversity"] = 1.0 - _threshold(query.mmr_threshold, call.get("mmr_threshold"))
+            options["diversity"] = 1.0 - _check_mmr_threshold(query.mmr_threshold, call.get("mmr_threshold"))
         if query.node_ids:
-            names = frozenset(query.node_ids)
-            documents = names | {name.rpartition("#")[0] for name in names if "#" in name}
-            condition = conjoin(condition, Condition("doc_id", "$in", sorted(documents)))
-            if documents != names:
-                keep.append(lambda hit: hit.reference in names)
-                fetch = max(fetch, _MANY)
+            node_ids = frozenset(query.node_ids)
+            doc_ids = node_ids | {node_id.rpartition("#")[0] for node_id in node_ids if "#" in node_id}
+            condition = conjoin(condition, Condition("doc_id", "$in", sorted(doc_ids)))
+            if doc_ids != node_ids:
+                predicates.append(lambda hit: hit.reference in node_ids)
+                fetch = max(fetch, _CHUNK_FETCH_K)
         text = query.query_str or ""
-        listed = mode != "keyword" and not text.strip() and query.query_embedding is None
+        filter_only = mode != "keyword" and not text.strip() and query.query_embedding is None
         options["filter"] = condition
-        return _Plan(text, k, fetch, options, tuple(keep), listed)
+        return _EngineQuery(text, k, fetch, options, tuple(predicates), filter_only)
 
-    def _result(self, plan: _Plan, hits: Sequence[Hit]) -> VectorStoreQueryResult:
+    def _result(self, request: _EngineQuery, hits: Sequence[Hit]) -> VectorStoreQueryResult:
         degraded = getattr(hits, "degraded", ())
-        kept = [hit for hit in hits if all(test(hit) for test in plan.keep)][: plan.k]
-        scored = [from_hit(hit, explain=self.explain, degraded=degraded) for hit in kept]
+        passing = [hit for hit in hits if all(test(hit) for test in request.predicates)][: request.k]
+        scored = [from_hit(hit, explain=self.explain, degraded=degraded) for hit in passing]
         return VectorStoreQueryResult(
-            nodes=[found.node for found in scored],
-            similarities=[found.get_score() for found in scored],
-            ids=[found.node_id for found in scored],
+            nodes=[result.node for result in scored],
+            similarities=[result.get_score() for result in scored],
+            ids=[result.node_id for result in scored],
         )
 
-    def _listed(self, plan: _Plan) -> VectorStoreQueryResult:
-        """What a filter alone keeps: `VectorIndexAutoRetriever` asks so when the question was all filter."""
-        condition = plan.options.get("filter")
-        found = (
-            [] if condition is None else self._indexer.get(filter=condition, agent_id=self.agent_id)[: plan.k]
-        )
-        nodes = [from_document(document) for document in found]
+    def _list_by_filter(self, request: _EngineQuery) -> VectorStoreQueryResult:
+        """Return the nodes that match a filter; `VectorIndexAutoRetriever` sends such queries without a text."""
+        condition = request.options.get("filter")
+        documents = [] if condition is None else self._indexer.get(filter=condition, agent_id=self.agent_id)
+        nodes = [from_document(document) for document in documents[: request.k]]
         return VectorStoreQueryResult(
             nodes=nodes, similarities=[1.0] * len(nodes), ids=[node.node_id for node in nodes]
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """A LlamaIndex query in the engine's words.
+class _EngineQuery:
+    """LlamaIndex query translated to a search of the engine.
 
     Attributes:
-        text: The question.
-        k: Nodes wanted.
+        text: Text of the query.
+        k: Nodes to return.
         fetch: Hits to fetch.
-        options: Options of the engine, the agent among them.
-        keep: Tests that a hit has to pass.
-        listed: Whether there is nothing to search for, only a filter.
+        options: Search options, the agent included.
+        predicates: Predicates that a hit has to pass.
+        filter_only: Whether the query has a filter but neither text nor vector.
     """
 
     text: str
     k: int
     fetch: int
     options: Mapping[str, Any]
-    keep: tuple[Callable[[Hit], bool], ...]
-    listed: bool
+    predicates: tuple[Callable[[Hit], bool], ...]
+    filter_only: bool
 
 
 def _weights(alpha: float | None) -> tuple[float, float] | None:
@@ -358,8 +348,9 @@ def _weights(alpha: float | None) -> tuple[float, float] | None:
     return (float(alpha), 1.0 - float(alpha))
 
 
-def _threshold(*given: float | None) -> float:
-    threshold = next((value for value in given if value is not None), _MMR_THRESHOLD)
+def _check_mmr_threshold(*values: float | None) -> float:
+    """Return the first value that is set, else LlamaIndex's default."""
+    threshold = next((value for value in values if value is not None), _MMR_THRESHOLD)
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
         raise InvalidQueryError(
             f"mmr_threshold={threshold!r} must be a number from 0 (different) to 1 (relevant)."
@@ -367,11 +358,14 @@ def _threshold(*given: float | None) -> float:
     return float(threshold)
 
 
-def _within(dense: int, sparse: int) -> Callable[[Hit], bool]:
-    """Whether a hit is among the first of either leg."""
+def _in_top_ranks(dense: int, sparse: int) -> Callable[[Hit], bool]:
+    """Return a predicate: whether a hit is among the first `dense` vector or `sparse` keyword results."""
 
     def test(hit: Hit) -> bool:
-        legs = ((hit.explanation.vector, dense), (hit.explanation.keyword, sparse))
-        return any(leg is not None and leg.rank is not None and leg.rank <= most for leg, most in legs)
+        limits = ((hit.explanation.vector, dense), (hit.explanation.keyword, sparse))
+        return any(
+            evidence is not None and evidence.rank is not None and evidence.rank <= limit
+            for evidence, limit in limits
+        )
 
     return test

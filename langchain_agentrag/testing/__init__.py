@@ -1,4 +1,4 @@
-"""Checks for your own continuous integration, on your own store: agents are kept apart, and nothing has drifted.
+"""Assertions for your own tests and store: agents are isolated, indexes and catalog agree.
 
     from langchain_agentrag.testing import assert_consistent, assert_isolated
 
@@ -7,7 +7,7 @@
             assert_consistent(indexer)
             assert_isolated(indexer)
 
-Both read only, take a bounded time on a store of any size, and choose what they look at by a seed.
+Both only read, and take a bounded time on a store of any size: they check a random sample, chosen by a seed.
 """
 
 from __future__ import annotations
@@ -25,59 +25,59 @@ if TYPE_CHECKING:
 
 __all__ = ["assert_consistent", "assert_isolated"]
 
-_SHOWN = 20
+_MAX_LISTED = 20
 
 
 def assert_isolated(
     indexer: DualIndexer, agents: Iterable[str] | None = None, *, sample: int = 200, seed: int = 0
 ) -> None:
-    """Fail when anything of one agent reaches another.
+    """Assert that no agent can see or infer another agent's documents.
 
-    Texts are drawn from what the agents have. Other agents, agents whose ids look alike, and callers without an id
-    search for them word for word, in all modes, with filters that reach for more, and read them by address. What they
-    are shown must be shared or their own, refusals must not tell a document that exists from one that does not,
-    counts must be of what they may see, and keyword scores must not depend on anything else.
+    Texts are sampled from the agents' documents. Other agents, agents with similar ids, and callers without an id
+    search for them verbatim, in all modes, with filters that ask for more, and read them by id. Results must be shared
+    or their own; errors must be equal for existing and absent documents; counts must cover only visible documents;
+    keyword scores must not depend on other agents' documents.
 
     Args:
         indexer: The store.
         agents: Agents to check; None for all that have documents.
-        sample: Most pairs of a caller and a text; each takes about eight calls.
-        seed: Of the choice; another one looks elsewhere.
+        sample: Maximum number of pairs of a caller and a text; each takes about eight calls.
+        seed: Seed of the sample.
 
     Raises:
-        AssertionError: something leaked; the message names what reached whom, and quotes no text.
+        AssertionError: something leaked; the message names what reached which agent, without quoting text.
     """
-    check = IsolationCheck(indexer, *_engine(indexer), agents, sample=sample, seed=seed)
-    _fail("Agents are not kept apart", check.run())
+    check = IsolationCheck(indexer, *_store_and_analyzer(indexer), agents, sample=sample, seed=seed)
+    _fail("Agents are not isolated", check.run())
 
 
 def assert_consistent(indexer: DualIndexer, *, sample: int | None = 2_000, seed: int = 0) -> None:
-    """Fail when an index differs from the catalog, or the catalog from itself.
+    """Assert that both indexes agree with the catalog, and the catalog with itself.
 
-    Every row must be in both legs and nothing else; of the sampled chunks, the text must be what the document holds at
-    its place, the terms what the analyzer gives, the vector finite and of the right length, in the catalog and in
-    Chroma, and the keyword leg must find and count them as the catalog does.
+    Both indexes must hold exactly the rows of the catalog. For sampled chunks, the text must equal the document's text
+    at its offsets, the terms must be those of the analyzer, the vector must be finite and of the right length in the
+    catalog and in Chroma, and the keyword index must find and count them as the catalog does.
 
     Args:
         indexer: The store.
-        sample: Most chunks to look at per agent; None for all.
-        seed: Of the choice.
+        sample: Maximum number of chunks to check per agent; None for all.
+        seed: Seed of the sample.
 
     Raises:
-        AssertionError: the message lists the problems, and quotes no text.
+        AssertionError: the message lists the problems, without quoting text.
         StoreLockedError: a writer was busy for longer than the time-out.
     """
-    store, analyzer = _engine(indexer)
+    store, analyzer = _store_and_analyzer(indexer)
     problems = [*verify(store).problems, *check_chunks(store, analyzer, sample, seed)]
     _fail("The store is not consistent; repair() rebuilds both indexes", problems)
 
 
-def _engine(indexer: DualIndexer) -> tuple[Store, Analyzer]:
-    return indexer._store, indexer._analyzer  # noqa: SLF001  checks look behind the facade; nobody else should
+def _store_and_analyzer(indexer: DualIndexer) -> tuple[Store, Analyzer]:
+    return indexer._store, indexer._analyzer  # noqa: SLF001  checks need the internals
 
 
-def _fail(what: str, found: list[str]) -> None:
-    if found:
-        more = f"\n… and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        listed = "\n".join(f"- {problem}" for problem in found[:_SHOWN])
-        raise AssertionError(f"{what} ({len(found)} findings):\n{listed}{more}")
+def _fail(summary: str, problems: list[str]) -> None:
+    if problems:
+        more = f"\n… and {len(problems) - _MAX_LISTED} more" if len(problems) > _MAX_LISTED else ""
+        lines = "\n".join(f"- {problem}" for problem in problems[:_MAX_LISTED])
+        raise AssertionError(f"{summary} ({len(problems)} findings):\n{lines}{more}")

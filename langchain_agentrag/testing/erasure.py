@@ -1,4 +1,4 @@
-"""What is left on disk of texts that were deleted: every file is read, and the keyword indexes are asked."""
+"""Search the files of a store for texts that were deleted."""
 
 from __future__ import annotations
 
@@ -9,60 +9,59 @@ from pathlib import Path
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store.store import Store
 
-_BLOCK = 1 << 22
+_BLOCK_BYTES = 1 << 22
 
 
-def leftovers(store: Store, texts: Iterable[str]) -> list[str]:
-    """Where something of these texts is still on disk; empty when they are gone.
+def find_deleted_text(store: Store, texts: Iterable[str]) -> list[str]:
+    """Return where any of the texts is still on disk; empty when all are gone.
 
     Files are searched for the texts as UTF-8 and as JSON escapes. That does not find words in a keyword index, whose
-    dictionary is compressed: there, what counts is that no index holds a deleted row, and no file that is not in use.
+    dictionary is compressed; there the check is that no index holds deleted rows or unused files.
 
     Args:
         store: The store, open or not in use by others.
-        texts: Texts, words, agent ids; each is looked for as a whole.
+        texts: Texts, words, agent ids; each is searched as a whole.
 
     Returns:
         One sentence per finding, with the file's path within the store and without the text.
     """
-    wanted = [text for text in texts if text]
-    needles = {
+    patterns = {
         form: number
-        for number, text in enumerate(wanted)
+        for number, text in enumerate(filter(None, texts))
         for form in (text.encode("utf-8"), json.dumps(text)[1:-1].encode("ascii"))
     }
     findings = []
     for path in sorted(store.folder.rglob("*")):
         if path.is_file():
-            hits = sorted(set(_search(path, needles)))
+            hits = sorted(set(_search_file(path, patterns)))
             name = path.relative_to(store.folder).as_posix()
             findings += [f"{name} holds text {number}" for number in hits]
     for partition in store.catalog.partitions():
         folder = store.indexes.keyword_folder(partition.name)
         if folder.exists():
-            findings += [f"keyword/{partition.name} {problem}" for problem in _dead_terms(folder)]
+            findings += [f"keyword/{partition.name} {problem}" for problem in _keyword_index_problems(folder)]
     return findings
 
 
-def _search(path: Path, needles: dict[bytes, int]) -> Iterator[int]:
-    overlap = max(map(len, needles), default=1) - 1
-    kept = b""
+def _search_file(path: Path, patterns: dict[bytes, int]) -> Iterator[int]:
+    overlap = max(map(len, patterns), default=1) - 1
+    tail = b""
     try:
         with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                content = kept + block
-                yield from (number for needle, number in needles.items() if needle in content)
-                kept = content[len(content) - overlap :] if overlap else b""
+            while block := file.read(_BLOCK_BYTES):
+                content = tail + block
+                yield from (number for pattern, number in patterns.items() if pattern in content)
+                tail = content[len(content) - overlap :] if overlap else b""
     except FileNotFoundError:
-        return  # merged or checkpointed away meanwhile
+        return  # removed by a merge or checkpoint meanwhile
 
 
-def _dead_terms(folder: Path) -> list[str]:
+def _keyword_index_problems(folder: Path) -> list[str]:
     try:
         segments = json.loads((folder / "meta.json").read_text("utf-8"))["segments"]
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(
-            f"Cannot tell what {folder} holds: {error}. Run repair(), then ask again."
+            f"Cannot read the segments of {folder}: {error}. Run repair(), then check again."
         ) from error
     problems = [
         f"holds terms of {segment['deletes']['num_deleted_docs']} deleted rows"

@@ -24,7 +24,7 @@ from langchain_agentrag.connectors.memory import MemoryTable, Turn
 from langchain_agentrag.embedding import background_cosine, resolve_embedder
 from langchain_agentrag.errors import InvalidQueryError, ScopeError
 from langchain_agentrag.langgraph import HybridStore
-from langchain_agentrag.langgraph.items import StoredItem, item_id, new_item
+from langchain_agentrag.langgraph.items import StoreItemRecord, item_id, new_item
 from langchain_agentrag.scope import resolve_owner
 from langchain_agentrag.types import Hit
 from tests.contracts.reference import ReferenceStore, Window
@@ -141,9 +141,11 @@ class World:
         """Put an item on behalf of an agent, or of everybody."""
         self._items(agent, self.indexer).put(namespace, key, value)
         held = self.model.matching(agent, {"doc_id": item_id(namespace, key)})
-        known = StoredItem.of(self.model.read(agent, held[0]).metadata).created if held else None
+        known = (
+            StoreItemRecord.from_metadata(self.model.read(agent, held[0]).metadata).created if held else None
+        )
         item = new_item(namespace, key, value, ["$"], now=self.now, ttl=None, created=known)
-        self._remember([replace(item.document(), agent_id=agent)])
+        self._remember([replace(item.to_document(), agent_id=agent)])
 
     def drop(self, agent: str | None, namespace: tuple[str, ...], key: str) -> None:
         self._items(agent, self.indexer).delete(namespace, key)
@@ -154,7 +156,9 @@ class World:
         store = self._items(agent, self.indexer)
         found = store.search(prefix, query=query, limit=100)
         held = [
-            StoredItem.of(doc.metadata) for doc in self.model.owned(agent) if doc.doc_id.startswith("item:")
+            StoreItemRecord.from_metadata(doc.metadata)
+            for doc in self.model.owned(agent)
+            if doc.doc_id.startswith("item:")
         ]
         under = [item for item in held if item.namespace[: len(prefix)] == prefix]
         expected = sorted((item.namespace, item.key, repr(item.value)) for item in under)

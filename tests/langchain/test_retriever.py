@@ -400,8 +400,8 @@ def test_a_tracer_sees_one_child_run_per_leg(retriever, way):
     )
     (parent, *children) = recorder.started
     assert [(name, tags) for name, _, _, tags, _ in children] == [
-        ("agentrag vector leg", ["vector"]),
-        ("agentrag keyword leg", ["keyword"]),
+        ("agentrag vector index", ["vector"]),
+        ("agentrag keyword index", ["keyword"]),
     ]
     assert {child[1] for child in children} == {parent[2]}
     ended = dict(recorder.ended)

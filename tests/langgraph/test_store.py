@@ -294,14 +294,14 @@ def test_a_value_that_cannot_be_kept_leaves_the_batch_undone(indexer, value):
 
 
 def test_what_was_deleted_is_on_no_disk(indexer):
-    from langchain_agentrag.testing.erasure import leftovers
+    from langchain_agentrag.testing.erasure import find_deleted_text
 
     store = HybridStore(indexer, agent_id="lina")
     store.put(PLACE, "k", {"text": "quetzalcoatlus 翼龙密码"})
     store.put(PLACE, "k", {"text": "renamed"})
     store.put(PLACE, "k2", {"text": "quetzalcoatlus"})
     store.delete(PLACE, "k2")
-    assert leftovers(indexer._store, ["quetzalcoatlus", "翼龙密码"]) == []
+    assert find_deleted_text(indexer._store, ["quetzalcoatlus", "翼龙密码"]) == []
 
 
 async def test_the_asynchronous_methods_do_the_same(indexer):

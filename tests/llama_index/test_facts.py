@@ -34,7 +34,7 @@ from langchain_agentrag.llama_index import (
     HybridVectorStore,
     as_query_engine_tool,
 )
-from langchain_agentrag.testing.llama_index import watched
+from langchain_agentrag.testing.llama_index import run_counting_ticks
 from tests.llama_index import upstream
 
 SECRETS = [
@@ -138,8 +138,8 @@ class Sleeping(BaseRetriever):
 
 def test_upstreams_default_blocks_the_loop_and_ours_does_not(indexer):
     indexer.index_documents(["报警 E1102：清洁滤网。"])
-    assert asyncio.run(watched(lambda: Sleeping().aretrieve("x")))[1] == 0
-    assert asyncio.run(watched(lambda: HybridRetriever(indexer).aretrieve("E1102")))[1] > 0
+    assert asyncio.run(run_counting_ticks(lambda: Sleeping().aretrieve("x")))[1] == 0
+    assert asyncio.run(run_counting_ticks(lambda: HybridRetriever(indexer).aretrieve("E1102")))[1] > 0
 
 
 class TestTheBridgeToLangChainIsBroken:

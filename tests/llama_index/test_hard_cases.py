@@ -21,7 +21,7 @@ from langchain_agentrag.llama_index import (
     StoreEmbedding,
     as_query_engine_tool,
 )
-from langchain_agentrag.testing.llama_index import watched
+from langchain_agentrag.testing.llama_index import run_counting_ticks
 
 SECRET = "口令是芝麻 sk-12345"
 HYBRID = VectorStoreQueryMode.HYBRID
@@ -81,7 +81,7 @@ def test_sync_calls_work_in_a_running_loop_and_async_ones_block_nobody(filled, l
         assert {name: work() for name, work in sync_calls(filled).items()} == dict.fromkeys(
             sync_calls(filled), SECRET
         )
-        return {name: (await watched(work))[1] > 0 for name, work in async_calls(filled).items()}
+        return {name: (await run_counting_ticks(work))[1] > 0 for name, work in async_calls(filled).items()}
 
     with asyncio.Runner(loop_factory=factory) as runner:
         assert runner.run(cell()) == dict.fromkeys(async_calls(filled), True)

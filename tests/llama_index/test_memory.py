@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from langchain_agentrag import SourceDocument
 from langchain_agentrag.errors import AgentRagError, ScopeError
 from langchain_agentrag.llama_index import HybridMemoryBlock, HybridRetriever
-from langchain_agentrag.testing.llama_index import watched
+from langchain_agentrag.testing.llama_index import run_counting_ticks
 from tests.fences import unfenced
 
 NOON = dt.datetime(2026, 3, 10, 12, tzinfo=dt.UTC)
@@ -305,7 +305,7 @@ class TestInLlamaIndexsMemory:
 
     async def test_it_works_within_a_running_loop_and_blocks_nobody(self, block):
         await block.aput([said("口令是芝麻")], session_id="s1")
-        found, ticks = await watched(lambda: block.aget([said("口令")], session_id="s1"))
+        found, ticks = await run_counting_ticks(lambda: block.aget([said("口令")], session_id="s1"))
         assert ticks
         assert "芝麻" in found
         assert (

@@ -39,7 +39,7 @@ from langchain_agentrag.llama_index import (
     citations,
 )
 from langchain_agentrag.llama_index.query_engine import NOTHING_FOUND
-from langchain_agentrag.testing.llama_index import watched
+from langchain_agentrag.testing.llama_index import run_counting_ticks
 from tests.fences import unfenced
 from tests.llama_index import upstream
 
@@ -324,7 +324,7 @@ def test_events_come_once_and_in_order(retriever, asynchronous):
 
 async def test_it_works_within_a_running_loop(retriever):
     engine = AgentQueryEngine(retriever)
-    response, ticks = await watched(lambda: engine.aquery(QUESTION))
+    response, ticks = await run_counting_ticks(lambda: engine.aquery(QUESTION))
     assert ticks
     assert engine.query(QUESTION).response == response.response
 

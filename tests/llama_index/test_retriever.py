@@ -21,7 +21,7 @@ from langchain_agentrag import Chunking, DualIndexer, SourceDocument
 from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError
 from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore
 from langchain_agentrag.llama_index.retriever import has_evidence
-from langchain_agentrag.testing.llama_index import watched
+from langchain_agentrag.testing.llama_index import run_counting_ticks
 from tests.fakes import FailingEmbeddings, RecordingEmbeddings
 
 TEXTS = {
@@ -235,7 +235,7 @@ class TestAsync:
         assert all("degraded" not in one.metadata["agentrag"] for [one] in found)
 
     async def test_other_coroutines_go_on(self, filled):
-        _, ticks = await watched(lambda: HybridRetriever(filled, 3).aretrieve("主轴"))
+        _, ticks = await run_counting_ticks(lambda: HybridRetriever(filled, 3).aretrieve("主轴"))
         assert ticks
 
     async def test_works_under_uvloop_too(self, filled):

@@ -18,7 +18,7 @@ from llama_index.core.workflow import Context
 from langchain_agentrag import SourceDocument
 from langchain_agentrag.errors import InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.llama_index import AgentQueryEngine, HybridRetriever, as_query_engine_tool
-from langchain_agentrag.llama_index.tools import LONGEST_DESCRIPTION
+from langchain_agentrag.llama_index.tools import MAX_DESCRIPTION_CHARS
 from tests.fences import unfenced
 from tests.llama_index import upstream
 
@@ -70,7 +70,7 @@ class TestTheToolItself:
         assert shown["name"] == "search"
         assert list(shown["parameters"]["properties"]) == ["query"]
         assert shown["parameters"]["required"] == ["query"]
-        assert len(shown["description"]) <= LONGEST_DESCRIPTION
+        assert len(shown["description"]) <= MAX_DESCRIPTION_CHARS
 
     @pytest.mark.parametrize("asynchronous", [False, True])
     def test_nodes_are_in_the_raw_output(self, retriever, asynchronous):

@@ -34,7 +34,7 @@ from langchain_agentrag.errors import (
     UsageError,
 )
 from langchain_agentrag.llama_index import HybridVectorStore
-from langchain_agentrag.testing.llama_index import watched
+from langchain_agentrag.testing.llama_index import run_counting_ticks
 from tests.fakes import RecordingEmbeddings
 
 SOURCE = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="手册", metadata={"版": 2}, hash="h")}
@@ -329,7 +329,7 @@ def test_deleting_without_saying_what_is_an_error(store):
 
 async def test_async_twins_do_the_same_and_block_nobody(store):
     assert await store.async_add(NODES[:2]) == ["text", "document"]
-    _, ticks = await watched(lambda: store.async_add(NODES[2:4]))
+    _, ticks = await run_counting_ticks(lambda: store.async_add(NODES[2:4]))
     assert ticks
     assert [node.node_id for node in await store.aget_nodes(["document"])] == ["document"]
     query = VectorStoreQuery(query_str="原样", similarity_top_k=1, mode=VectorStoreQueryMode.HYBRID)

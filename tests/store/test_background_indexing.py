@@ -19,7 +19,7 @@ from langchain_agentrag.cli.app import app
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store import background_indexing, vector_index
 from langchain_agentrag.store.vector_index import ChromaVectorIndex
-from langchain_agentrag.testing.erasure import leftovers
+from langchain_agentrag.testing.erasure import find_deleted_text
 
 LIMIT = 20
 OPEN = {"embeddings": "hash", "chroma": "auto", "exact_limit": LIMIT}
@@ -174,7 +174,7 @@ def test_nothing_of_a_forgotten_agent_comes_back_with_unindexed_rows(store: Dual
     store.optimize()
     assert_sound(store)
     assert len(store.search("geheimwort7", 5, agent_id="a", filter={"doc_id": "s7"})) == 0
-    assert leftovers(store._store, ["geheimwort7", "密码本"]) == []
+    assert find_deleted_text(store._store, ["geheimwort7", "密码本"]) == []
 
 
 def test_background_indexing_changes_no_search(

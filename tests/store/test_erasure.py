@@ -15,7 +15,7 @@ from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store import chroma
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
-from langchain_agentrag.testing.erasure import leftovers
+from langchain_agentrag.testing.erasure import find_deleted_text
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.types import SourceDocument
 from tests.store.crash import Killer, Model
@@ -70,7 +70,7 @@ def terms_of_secrets() -> set[tuple[str, str]]:
 
 
 def assert_gone(indexer: DualIndexer, *more: str) -> None:
-    found = leftovers(indexer._store, traces(*more))
+    found = find_deleted_text(indexer._store, traces(*more))
     assert found == []
     # the dictionaries themselves: only terms that some live row has
     common = {
@@ -96,14 +96,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> DualIndexer:
 def test_the_scan_sees_what_is_there(store: DualIndexer):
     with store as indexer:
         indexer.index_documents([*filler(20), *secrets()])
-        found = leftovers(indexer._store, [*traces(), "never stored anywhere"])
+        found = find_deleted_text(indexer._store, [*traces(), "never stored anywhere"])
         numbers = {int(finding.rsplit(" ", 1)[1]) for finding in found if finding.startswith("catalog")}
         assert numbers >= set(range(len(SECRETS)))
         assert len(traces()) not in numbers
         indexer._store.catalog.connection().execute("DELETE FROM chunks WHERE text = ?", (SECRETS["en"],))
         partition = indexer._store.catalog.partition(None)
         indexer._store.indexes.keyword_index(partition).delete([21])
-        assert any("deleted rows" in finding for finding in leftovers(indexer._store, []))
+        assert any("deleted rows" in finding for finding in find_deleted_text(indexer._store, []))
 
 
 def test_a_deleted_document_is_in_no_file_while_the_store_is_open_and_after(store: DualIndexer):
@@ -254,7 +254,7 @@ def test_an_erasure_that_was_killed_is_finished_when_the_store_is_opened(tmp_pat
         killer.kill_at(point)
         model = Model.read(killer.journal)
     with DualIndexer(tmp_path / "store") as indexer:
-        assert leftovers(indexer._store, []) == []
+        assert find_deleted_text(indexer._store, []) == []
         assert indexer.stats().documents == len(model.shared) + len(model.agent)
 
 
@@ -278,7 +278,7 @@ def test_the_catalog_keeps_no_deleted_bytes_whatever_the_order_of_writes(tmp_pat
             gone = rng.sample(sorted(live), min(len(live), rng.randint(1, 15)))
             dead |= {live.pop(key) for key in gone}
             indexer.delete(gone)
-        assert leftovers(indexer._store, sorted(dead - set(live.values()))) == []
+        assert find_deleted_text(indexer._store, sorted(dead - set(live.values()))) == []
 
 
 def test_connections_of_the_catalog_overwrite_what_they_delete(tmp_path: Path):

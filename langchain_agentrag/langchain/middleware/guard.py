@@ -20,7 +20,7 @@ from langchain_agentrag.errors import AgentRagError, ScopeError, UsageError
 from langchain_agentrag.guard.operations import AgentOperations, Operations
 from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome, Proposal, RiskName, ToolRule
 from langchain_agentrag.guard.validation import pydantic_check, require_jsonschema
-from langchain_agentrag.langchain.identity import caller, check_identity
+from langchain_agentrag.langchain.identity import check_agent_binding, resolve_agent_id
 from langchain_agentrag.langchain.middleware.messages import calling_message, messages_of
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class ToolGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> None:
         super().__init__()
         require_jsonschema()
-        check_identity(agent_id, agent_id_key)
+        check_agent_binding(agent_id, agent_id_key)
         if agent_id is None and agent_id_key is None:
             raise ScopeError("Calls with side effects need an agent: pass agent_id=… or agent_id_key=….")
         if undeclared not in {"refuse", "pass"}:
@@ -139,7 +139,7 @@ class ToolGuardMiddleware(AgentMiddleware[Any, Any, Any]):
                 f"the agent has no tool {name!r} whose arguments could be checked: pass it to create_agent."
             )
         config = getattr(request.runtime, "config", None)
-        agent = caller(self._agent_id, self._agent_id_key, "error", config)
+        agent = resolve_agent_id(self._agent_id, self._agent_id_key, "error", config)
         operations = self._operations.for_agent(agent or "")
         scope = self._scope(request)
         tool = self._guarded_tool(request.tool)

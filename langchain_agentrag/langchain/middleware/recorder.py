@@ -22,7 +22,7 @@ from langchain_agentrag.connectors.memory.messages import read_message
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
 from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import caller, check_identity
+from langchain_agentrag.langchain.identity import check_agent_binding, resolve_agent_id
 from langchain_agentrag.langchain.middleware.messages import calling_message, messages_of
 from langchain_agentrag.langchain.sql_tool import SQLTool
 from langchain_agentrag.langchain.tools import ReadTool, SearchTool
@@ -78,7 +78,7 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         searches: bool = False,
     ) -> None:
         super().__init__()
-        check_identity(agent_id, agent_id_key)
+        check_agent_binding(agent_id, agent_id_key)
         if agent_id is None and agent_id_key is None:
             raise ScopeError(
                 "MemoryRecorderMiddleware needs agent_id='…', or agent_id_key='…' for the agent that each run names."
@@ -186,7 +186,7 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _agent_of_run(self) -> str | None:
         """Return the agent of the run; None when it names none, so that nothing can be recorded."""
         try:
-            return caller(self._agent, self._key, "error")
+            return resolve_agent_id(self._agent, self._key, "error")
         except ScopeError as error:
             self.recorder.note(error)
             return None
