@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
 from langchain_agentrag.agent.recorder import MemoryRecorder
 from langchain_agentrag.connectors.memory.dialogue import parse_timestamp
-from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, read_message
+from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, ToolResult, read_message
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.identity import require_agent_id
