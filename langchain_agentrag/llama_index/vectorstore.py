@@ -31,7 +31,7 @@ from langchain_agentrag.llama_index.nodes import (
     ref_doc_condition,
     to_document,
 )
-from langchain_agentrag.llama_index.retriever import OPTIONS
+from langchain_agentrag.llama_index.retriever import RETRIEVER_OPTIONS
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.search.options import check_option_names, check_request
 from langchain_agentrag.types import Hit, SearchMode
@@ -44,7 +44,7 @@ _MODES: Mapping[VectorStoreQueryMode, SearchMode] = {
     VectorStoreQueryMode.HYBRID: "hybrid",
     VectorStoreQueryMode.SEMANTIC_HYBRID: "hybrid",
 }
-_ALLOWED_OPTIONS = tuple(name for name in OPTIONS if name not in {"mode", "weights", "diversity"})
+_ALLOWED_OPTIONS = tuple(name for name in RETRIEVER_OPTIONS if name not in {"mode", "weights", "diversity"})
 _MMR_THRESHOLD = 0.5  # LlamaIndex's own default
 _OVERFETCH_FACTOR = 4  # hits to fetch per hit to return where predicates drop some
 _CHUNK_FETCH_K = 5_000  # chunks to fetch when node_ids name single chunks
