@@ -19,7 +19,6 @@ from langchain_agentrag.langchain.identity import (
     ConfiguredRetriever,
     WhenMissing,
     check_agent_binding,
-    require_agent_id,
     resolve_agent_id,
 )
 from langchain_agentrag.langchain.migration import migrate_bm25, migrate_ensemble
@@ -30,10 +29,10 @@ from langchain_agentrag.langchain.search_types import (
     engine_options,
     option_field,
 )
-from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.fusion import FusionName
 from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_count
-from langchain_agentrag.types import Hit, Hits, IndexEvidence
+from langchain_agentrag.types import Hit, Hits, hit_explanation
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
@@ -214,27 +213,6 @@ class HybridRetriever(ConfiguredRetriever):
             ls_embedding_provider=model.partition(":")[0],
             ls_embedding_model=model,
         )
-
-
-def hit_explanation(hit: Hit) -> dict[str, Any]:
-    """Return score, ranks and matched words of a hit as JSON-safe values."""
-    explanation = hit.explanation
-    return {
-        "score": hit.score,
-        "confidence": hit.confidence,
-        "vector": _evidence_record(explanation.vector),
-        "keyword": _evidence_record(explanation.keyword),
-        "matched": list(explanation.matched),
-        "terms": [[term, points] for term, points in explanation.terms],
-        "steps": list(explanation.steps),
-        "fusion": explanation.fusion,
-        "weights": list(explanation.weights),
-        "recency": explanation.recency,
-    }
-
-
-def _evidence_record(evidence: IndexEvidence | None) -> dict[str, Any] | None:
-    return None if evidence is None else {"rank": evidence.rank, "raw": evidence.raw, "score": evidence.score}
 
 
 # -- child runs per index -----------------------------------------------------------------------------------------

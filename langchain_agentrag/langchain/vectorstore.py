@@ -17,17 +17,17 @@ from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
 from langchain_agentrag.filters import parse
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.ingest.documents import documents_of_agent
 from langchain_agentrag.langchain.identity import (
     ConfiguredRetriever,
     WhenMissing,
     check_agent_binding,
-    documents_of_agent,
-    require_agent_id,
     resolve_agent_id,
 )
 from langchain_agentrag.langchain.migration import migrate_chroma
 from langchain_agentrag.langchain.record_manager import HybridRecordManager
 from langchain_agentrag.langchain.search_types import CALL_OPTIONS, MODES, engine_options, merge_options
+from langchain_agentrag.scope import require_agent_id
 from langchain_agentrag.search.options import SearchOptions, check_option_names
 from langchain_agentrag.types import Hit, Hits
 

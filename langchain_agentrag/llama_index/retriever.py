@@ -14,10 +14,9 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from langchain_agentrag.errors import EmbeddingError
 from langchain_agentrag.filters import conjoin, time_range_filter
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import require_agent_id
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.nodes import HIDDEN_METADATA_KEYS, from_hit
-from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_option_names, check_request
 from langchain_agentrag.types import Hit, Hits
 

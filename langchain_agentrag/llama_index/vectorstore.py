@@ -21,7 +21,7 @@ from pydantic import ConfigDict, PrivateAttr
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Condition, Filter, conjoin
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import documents_of_agent, require_agent_id
+from langchain_agentrag.ingest.documents import documents_of_agent
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import (
@@ -32,7 +32,7 @@ from langchain_agentrag.llama_index.nodes import (
     to_document,
 )
 from langchain_agentrag.llama_index.retriever import RETRIEVER_OPTIONS
-from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.options import check_option_names, check_request
 from langchain_agentrag.types import Hit, SearchMode
 
