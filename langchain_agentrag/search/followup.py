@@ -444,9 +444,8 @@ def _turn(place: int, item: object) -> HistoryTurn:
     content: object = item
     if isinstance(item, Mapping):
         role = item.get("role", item.get("type"))
-        message = (
-            data if isinstance(data := item.get("data"), Mapping) else item
-        )  # LangChain's messages_to_dict
+        # "data" is where LangChain's messages_to_dict puts the message
+        message = data if isinstance(data := item.get("data"), Mapping) else item
         content = next((message[key] for key in _CONTENTS if message.get(key)), None)
         if role is None and not any(key in message for key in _CONTENTS):
             raise InvalidQueryError(

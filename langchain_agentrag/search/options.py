@@ -137,7 +137,7 @@ def _ignoring_name(check: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
 
 _check_bound = partial(
     check_time, now=EPOCH
-)  # a bound relative to the present is resolved in `check_request`
+)  # bounds relative to the present are resolved in `check_request`
 
 
 class SearchOptions(TypedDict, total=False):
