@@ -249,7 +249,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         return {MARK: history.as_json()}
 
     async def abefore_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
-        """`before_agent`."""
+        """`before_agent` for asynchronous runs."""
         return self.before_agent(state, runtime)
 
     def wrap_model_call(
