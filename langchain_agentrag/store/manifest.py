@@ -60,9 +60,7 @@ class StoreEmbedding:
     def _measure_background(self) -> Background:
         try:
             background = background_cosine(self.embedder)
-        except (
-            EmbeddingError
-        ) as error:  # a model that knows certain texts only, or one that is down at the moment
+        except EmbeddingError as error:  # the model knows certain texts only, or is down at the moment
             logger.warning("the model's background similarity could not be measured, 0 is assumed: %s", error)
             return Background()
         try:
