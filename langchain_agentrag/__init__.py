@@ -5,8 +5,9 @@ Names are loaded on first use: importing the package loads none of chromadb, tan
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from langchain_agentrag.lazy_imports import lazy_getattr
 
 if TYPE_CHECKING:
     from langchain_agentrag.agent.budget import RetrievalBudget
@@ -40,47 +41,6 @@ if TYPE_CHECKING:
     from langchain_agentrag.text import Analyzer
     from langchain_agentrag.text.chunking import Chunking
     from langchain_agentrag.types import Hit, Hits, SourceDocument
-
-_HOMES = {
-    "AgentMemoryConnector": "connectors.memory",
-    "AgentRAGToolkit": "langchain.tools",
-    "AgentView": "indexer",
-    "Analyzer": "text",
-    "BaseConnector": "connector",
-    "Chunking": "text.chunking",
-    "CitedSource": "agent.citations",
-    "DatabaseConnector": "connectors.sql.connector",
-    "DatabaseSchemaConnector": "connectors.sql.schema",
-    "DualIndexer": "indexer",
-    "FileSystemConnector": "connectors.files",
-    "GuardedTool": "guard.tool_rules",
-    "HashingEmbeddings": "embedding",
-    "Hit": "types",
-    "Hits": "types",
-    "HybridRecordManager": "langchain.record_manager",
-    "HybridRetriever": "langchain.retriever",
-    "HybridStore": "langgraph",
-    "HybridTranslator": "langchain.translator",
-    "HybridVectorStore": "langchain.vectorstore",
-    "MemoryRecorderMiddleware": "langchain.middleware",
-    "NothingDone": "guard.tool_rules",
-    "Operations": "guard.operations",
-    "PassageSafety": "agent.prompt_injection",
-    "QueryUnderstandingRouter": "query.router",
-    "ReadOnlyDatabase": "connectors.sql.query",
-    "ReadTool": "langchain.tools",
-    "RetrievalBudget": "agent.budget",
-    "RetrievalBudgetMiddleware": "langchain.middleware",
-    "SQLTool": "langchain.sql_tool",
-    "SearchTool": "langchain.tools",
-    "SourceDocument": "types",
-    "ToolGuardMiddleware": "langchain.middleware",
-    "ToolRule": "guard.tool_rules",
-    "check_citations": "agent.citations",
-    "model_judge": "agent.citations",
-    "quarantined": "agent.quarantine",
-    "run_agent": "guard.loop",
-}
 
 __version__ = "0.1.0"
 __all__ = [
@@ -124,14 +84,42 @@ __all__ = [
     "run_agent",
 ]
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_getattr(
+    __name__,
+    {
+        "agent.budget": ["RetrievalBudget"],
+        "agent.citations": ["CitedSource", "check_citations", "model_judge"],
+        "agent.prompt_injection": ["PassageSafety"],
+        "agent.quarantine": ["quarantined"],
+        "connector": ["BaseConnector"],
+        "connectors.files": ["FileSystemConnector"],
+        "connectors.memory": ["AgentMemoryConnector"],
+        "connectors.sql.connector": ["DatabaseConnector"],
+        "connectors.sql.query": ["ReadOnlyDatabase"],
+        "connectors.sql.schema": ["DatabaseSchemaConnector"],
+        "embedding": ["HashingEmbeddings"],
+        "guard.loop": ["run_agent"],
+        "guard.operations": ["Operations"],
+        "guard.tool_rules": ["GuardedTool", "NothingDone", "ToolRule"],
+        "indexer": ["AgentView", "DualIndexer"],
+        "langchain.middleware": [
+            "MemoryRecorderMiddleware",
+            "RetrievalBudgetMiddleware",
+            "ToolGuardMiddleware",
+        ],
+        "langchain.record_manager": ["HybridRecordManager"],
+        "langchain.retriever": ["HybridRetriever"],
+        "langchain.sql_tool": ["SQLTool"],
+        "langchain.tools": ["AgentRAGToolkit", "ReadTool", "SearchTool"],
+        "langchain.translator": ["HybridTranslator"],
+        "langchain.vectorstore": ["HybridVectorStore"],
+        "langgraph": ["HybridStore"],
+        "query.router": ["QueryUnderstandingRouter"],
+        "text": ["Analyzer"],
+        "text.chunking": ["Chunking"],
+        "types": ["Hit", "Hits", "SourceDocument"],
+    },
+)
 
 
 def __dir__() -> list[str]:

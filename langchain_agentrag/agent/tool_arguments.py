@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from langchain_agentrag.errors import UsageError
+from langchain_agentrag.messages import load_messages
 from langchain_agentrag.times import EPOCH, check_time
 
 logger = logging.getLogger(__name__)
@@ -190,37 +191,6 @@ def whole_number(name: str, value: object, default: int, low: int, high: int | N
     raise UsageError(f"{name} must be an {allowed}, not {value!r}")
 
 
-_DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "query": "What to look for: a question, or exact words such as a code, a name or an error message.",
-        "k": f"How many passages, 1 to {MAX_HITS}.",
-        "filter": 'Only documents with these metadata, for example {"type": "manual"} or {"year": {"$gte": 2024}}. '
-        "Leave it out unless you know the keys.",
-        "after": "Only what is from this moment or later: a date or time such as 2024-05-01, or how long ago, such as "
-        "7d. Leave it out unless the question is about a time.",
-        "before": "Only what is earlier than this moment, in the same form.",
-        "doc_id": "doc_id of a search hit, exactly as given there.",
-        "chunk_id": "chunk_id of that hit.",
-        "chunks_before": f"How many chunks before it to read as well, 0 to {MAX_NEIGHBOURS}.",
-        "chunks_after": f"How many chunks after it to read as well, 0 to {MAX_NEIGHBOURS}.",
-        "offset": "Where to go on when an earlier reading was cut; the cut text says which number.",
-    },
-    "zh": {
-        "query": "要查找的内容：一个问题，或确切的词，如代码、名称、报错信息。",
-        "k": f"返回几段，1 到 {MAX_HITS}。",
-        "filter": '只查元数据符合条件的文档，例如 {"type": "manual"} 或 {"year": {"$gte": 2024}}。'
-        "不清楚有哪些键时不要填。",
-        "after": "只查这一时刻及以后的内容：日期或时间，如 2024-05-01，或多久以前，如 7d。问题与时间无关时不要填。",
-        "before": "只查这一时刻以前的内容，写法相同。",
-        "doc_id": "检索结果中的 doc_id，原样照抄。",
-        "chunk_id": "该结果的 chunk_id。",
-        "chunks_before": f"同时读取它前面的几段，0 到 {MAX_NEIGHBOURS}。",
-        "chunks_after": f"同时读取它后面的几段，0 到 {MAX_NEIGHBOURS}。",
-        "offset": "上次读取被截断时从哪里继续；截断处会写明数字。",
-    },
-}
-
-
 def detect_language(text: str, otherwise: Language = "en") -> Language:
     """Return the dominant language of a text: of more Chinese characters or more Latin words.
 
@@ -236,7 +206,7 @@ def detect_language(text: str, otherwise: Language = "en") -> Language:
 
 def search_arguments(language: Language, k: int) -> type[SearchArguments]:
     """Return the schema of `search`, described in a language and with a default k."""
-    texts = _DESCRIPTIONS[language]
+    texts = _descriptions(language)
     return create_model(
         "Search",
         __base__=SearchArguments,
@@ -250,7 +220,7 @@ def search_arguments(language: Language, k: int) -> type[SearchArguments]:
 
 def read_arguments(language: Language) -> type[ReadArguments]:
     """Return the schema of `read`, described in a language."""
-    texts = _DESCRIPTIONS[language]
+    texts = _descriptions(language)
     return create_model(
         "Read",
         __base__=ReadArguments,
@@ -262,6 +232,14 @@ def read_arguments(language: Language) -> type[ReadArguments]:
     )
 
 
+def _descriptions(language: Language) -> Mapping[str, str]:
+    messages = load_messages("agent", "tool_arguments", language)
+    return {
+        argument: text.format(max_hits=MAX_HITS, max_neighbours=MAX_NEIGHBOURS)
+        for argument, text in messages.items()
+    }
+
+
 def format_validation_error(error: ValidationError | Any, language: Language) -> str:  # noqa: ANN401
     """Return one message with all that is wrong with the arguments, for a model to correct them."""
     problems = []
@@ -269,7 +247,5 @@ def format_validation_error(error: ValidationError | Any, language: Language) ->
         text = str(detail["msg"]).removeprefix("Value error, ")
         path = ".".join(map(str, detail["loc"]))
         problems.append(text if not path or path in text else f"{path}: {text}")
-    joined = "; ".join(problems)
-    if language == "zh":
-        return f"参数有误，没有执行：{joined}。请改正后重新调用。"
-    return f"Nothing was done, the arguments are wrong: {joined}. Correct them and call again."
+    messages = load_messages("agent", "tool_replies", language)
+    return messages["invalid"].format(problems="; ".join(problems))

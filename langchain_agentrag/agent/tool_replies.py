@@ -11,58 +11,13 @@ from typing import Any
 
 from langchain_agentrag.agent.prompt_injection import FENCE_BRACKETS, Fence, PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language
+from langchain_agentrag.messages import load_messages
 from langchain_agentrag.text import sentences
 from langchain_agentrag.types import Hit, Hits, Passage, format_locator
 
 _LEAD = 0.25  # share of a snippet before its first match
 _MAX_SOURCES = 5
 _CONTEXT = 500  # characters around an excerpt that are checked for instructions too
-
-_TEXTS: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "results": "{n} passage(s) for {query}, best first. Snippets only: call {read} with doc_id and chunk_id for "
-        "the full text before you rely on one, and cite what you use by its ref, like [c41f0aa].",
-        "low_confidence": "Nothing convincing was found for {query} in {about}. These {n} passage(s) are only the "
-        "nearest there are, and hardly answer it: do not rely on one unless its full text ({read}) says so. {advice}",
-        "left_out": "{n} more left out for length: ask for fewer, or more precisely.",
-        "no_results": "No passage was found for {query}{filtered} in {about}. Nothing else is hidden: the same search "
-        "will find nothing again. {advice}",
-        "filtered": " with the filter {filter}",
-        "drop_filter": "Try it without the filter, or with other words, a synonym, or the other language.",
-        "other_words": "Try other words, a synonym, a shorter query, or the other language; or say that it is not "
-        "there.",
-        "empty_query": "The query is empty, nothing was searched. Give a question or exact words.",
-        "degraded": "Note: this search was incomplete ({reasons}).",
-        "passage": "doc_id={doc_id} chunk_id={chunk_id} ref={ref} ({where}), chunks {first}-{last} of 0-{final}"
-        "{source}:",
-        "truncated": "[cut: characters {start}-{end} of {total}; call {read} again with offset={end} for the rest]",
-        "past_end": "offset {offset} lies behind the end: this passage has {total} characters.",
-        "error": "{name} failed: {error}",
-        "internal_error": "{name} failed because of a fault on our side ({error}). Calling it again the same way will "
-        "not help soon; go on with what you have.",
-    },
-    "zh": {
-        "results": "找到 {n} 段与{query}有关的内容，最相关的在前。以下只是摘录；"
-        "引用之前，请用 {read} 传入 doc_id 和 chunk_id 阅读全文；引用时写出它的 ref，如 [c41f0aa]。",
-        "low_confidence": "在{about}中没有找到与{query}有关的可信内容。以下 {n} 段只是最接近的，很可能不能回答问题："
-        "除非用 {read} 读到的全文确实如此，否则不要引用。{advice}",
-        "left_out": "另有 {n} 段因长度未列出：请减少数量或缩小问题。",
-        "no_results": "在{about}中没有找到与{query}有关的内容{filtered}。没有隐藏的结果："
-        "同样的检索不会再找到别的。{advice}",
-        "filtered": "（过滤条件 {filter}）",
-        "drop_filter": "可以去掉过滤条件，或换用别的词、同义词、另一种语言再试。",
-        "other_words": "可以换用别的词、同义词、更短的说法或另一种语言再试；否则请说明资料中没有。",
-        "empty_query": "查询为空，没有执行检索。请给出一个问题或确切的词。",
-        "degraded": "注意：这次检索不完整（{reasons}）。",
-        "passage": "doc_id={doc_id} chunk_id={chunk_id} ref={ref}（{where}），第 {first}-{last} 段"
-        "（全文 0-{final}）{source}：",
-        "truncated": "[已截断：第 {start}-{end} 个字符，共 {total} 个；继续阅读请再次调用 {read} 并传入 offset={end}]",
-        "past_end": "offset {offset} 超过了末尾：这一段共有 {total} 个字符。",
-        "error": "{name} 未能完成：{error}",
-        "internal_error": "{name} 因系统故障未能完成（{error}）。短时间内以同样方式重试没有用；请用已有的信息继续。",
-    },
-}
-_ABOUT: Mapping[Language, str] = {"en": "the documents available to you", "zh": "你可以查阅的资料"}
 
 
 class ToolReplies:
@@ -73,26 +28,30 @@ class ToolReplies:
         about: What the tools search, as a noun: "the product manuals"; "" for a general phrase.
         read_name: Name of the reading tool.
         safety: How passages are shown.
+
+    Attributes:
+        about: What the tools search, or the general phrase.
     """
 
     def __init__(
         self, language: Language, about: str, read_name: str, safety: PassageSafety | None = None
     ) -> None:
         self._safety = safety or PassageSafety()
-        self._texts, self._about, self._read = _TEXTS[language], about or _ABOUT[language], read_name
+        self._texts, self._read = load_messages("agent", "tool_replies", language), read_name
         self._language = language
+        self.about = about or self._texts["about"]
 
     def search_results(
         self, hits: Hits, *, snippet_size: int, max_chars: int, condition: Mapping[str, Any]
     ) -> str:
         """Return the reply to a search, of at most about `max_chars` characters."""
-        query = f"“{hits.query[:200]}”" if self._language == "zh" else f'"{hits.query[:200]}"'
+        query = self._texts["quote"].format(query=hits.query[:200])
         advice = self._texts["drop_filter" if condition else "other_words"]
         notes = [self._texts["degraded"].format(reasons="; ".join(hits.degraded))] if hits.degraded else []
         if not hits:
             filtered = self._texts["filtered"].format(filter=_json(condition)) if condition else ""
             text = self._texts["no_results"].format(
-                query=query, filtered=filtered, about=self._about, advice=advice
+                query=query, filtered=filtered, about=self.about, advice=advice
             )
             return "\n".join([text, *notes])
         entries: list[str] = []
@@ -108,7 +67,7 @@ class ToolReplies:
             entries.append(entry)
             room -= len(entry)
         text = self._texts["results" if hits.convincing else "low_confidence"].format(
-            n=len(hits), query=query, read=self._read, about=self._about, advice=advice
+            n=len(hits), query=query, read=self._read, about=self.about, advice=advice
         )
         return "\n".join([text, *entries, *notes])
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import threading
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -291,44 +293,6 @@ def _to_vector(row: object, label: str, model: str) -> NDArray[np.float64]:
 
 # ---- Background similarity ----
 
-# Every sentence has a topic of its own, within and across the languages.
-_QUERIES = {
-    "zh": (
-        "怎样给多肉植物浇水",
-        "退税需要准备哪些材料",
-        "这台洗衣机为什么一直漏水",
-        "昆曲起源于什么年代",
-        "数据库备份失败如何排查",
-        "周末从北京去天津坐几点的火车",
-    ),
-    "en": (
-        "how do I sharpen a kitchen knife",
-        "which vaccine does a puppy need first",
-        "why is my bicycle chain slipping",
-        "who painted the ceiling of the chapel",
-        "terms for cancelling a gym membership",
-        "what causes the northern lights",
-    ),
-}
-_PASSAGES = {
-    "zh": (
-        "该公司第三季度净利润同比下降了百分之七。",
-        "把牛腩焯水后加入番茄，小火炖两个小时。",
-        "候鸟每年秋天沿着海岸线向南迁徙。",
-        "会议决定由小李负责下个月的客户回访。",
-        "他在最后一分钟罚进点球，球队晋级决赛。",
-        "这座石拱桥建于宋代，全长六十余米。",
-    ),
-    "en": (
-        "The parser returns an error when a closing bracket is missing.",
-        "Tenants must give two months' notice before moving out.",
-        "Glaciers in the valley have retreated by nearly a mile.",
-        "She practised the violin every evening until the concert.",
-        "The warehouse ships orders placed before noon on the same day.",
-        "Regular sleep lowers the risk of high blood pressure.",
-    ),
-}
-
 
 class Background(NamedTuple):
     """Cosines of unrelated queries and passages under one model.
@@ -347,10 +311,13 @@ class Background(NamedTuple):
 
 def background_cosine(embedder: Embedder) -> Background:
     """Return the background similarity of a model. Embeds twelve queries and two batches of six passages."""
+    file = files("langchain_agentrag.embedding") / "background_texts.toml"
+    texts = tomllib.loads(file.read_text(encoding="utf-8"))
     query_groups = [
-        _unit(np.stack([embedder.embed_query(query) for query in queries])) for queries in _QUERIES.values()
+        _unit(np.stack([embedder.embed_query(query) for query in queries]))
+        for queries in texts["queries"].values()
     ]
-    passage_groups = [_unit(embedder.embed_documents(passages)) for passages in _PASSAGES.values()]
+    passage_groups = [_unit(embedder.embed_documents(passages)) for passages in texts["passages"].values()]
     same_language = np.concatenate(
         [(rows @ columns.T).ravel() for rows, columns in zip(query_groups, passage_groups, strict=True)]
     )

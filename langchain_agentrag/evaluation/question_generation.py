@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from langchain_agentrag.evaluation.collection import Expected, Question
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm, check_llm
+from langchain_agentrag.messages import load_messages
 from langchain_agentrag.text.sentences import sentence_ends
 from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.types import SourceDocument
@@ -65,15 +66,6 @@ _QUESTION_LENGTH = (8, 300)
 _COPIED = 0.8  # share of a question's characters in one run of the passage: the question is a quotation
 _MAX_FAILURES = 3  # of the model in a row
 _TIMEOUT = 60.0
-
-_PROMPT = {
-    "en": "Below is a passage from somebody's documents. Write one question that it answers, as a user would ask it "
-    "who has never seen the passage: in your own words, specific enough to have one answer, without mentioning any "
-    "passage or text. Answer with the question alone.\n\n{context}{passage}",
-    "zh": "下面是某份资料中的一段。请写出一个能由它回答的问题，就像从未见过这段文字的用户会问的那样："
-    "用自己的话，具体到只有一个答案，"
-    "不要提到“上文”“这段文字”之类。只输出问题本身。\n\n{context}{passage}",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +222,8 @@ def _model_questions(
             break
         language = "zh" if len(_HAN.findall(passage)) * 4 > len(passage) else "en"
         title = document.metadata.get("title") or document.metadata.get("source")
-        prompt = _PROMPT[language].format(context=f"[{title}]\n" if title else "", passage=passage)
+        template = load_messages("evaluation", "question_generation", language)["prompt"]
+        prompt = template.format(context=f"[{title}]\n" if title else "", passage=passage)
         try:
             question = _parse_answer(ask_llm(model, prompt, _TIMEOUT), passage)
         except LLMError as error:

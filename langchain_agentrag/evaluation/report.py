@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -16,15 +15,9 @@ from langchain_agentrag.evaluation.failure_analysis import Failure
 from langchain_agentrag.evaluation.runner import Evaluation, Run
 from langchain_agentrag.evaluation.statistics import Difference
 from langchain_agentrag.evaluation.tuning import Advice
+from langchain_agentrag.messages import load_messages
 
 Language = Literal["en", "zh"]
-
-_RESOURCES = files("langchain_agentrag.evaluation")
-
-MESSAGES: Mapping[str, Mapping[str, str]] = tomllib.loads(
-    (_RESOURCES / "report_messages.toml").read_text(encoding="utf-8")
-)
-"""Texts of the report by language and key."""
 
 _FIRST = 10
 
@@ -58,13 +51,17 @@ def html_report(
     except ImportError as error:
         raise MissingExtraError("The report of an evaluation", "eval") from error
 
+    messages = load_messages("evaluation", "report", language)
+
     def message(key: str, **values: object) -> str:
-        return MESSAGES[language][key].format(**values)
+        return messages[key].format(**values)
 
     main = evaluation.runs[evaluation.main]
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = template.from_string((_RESOURCES / "report.html.jinja").read_text(encoding="utf-8"))
-    return page.render(
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    page = files("langchain_agentrag.evaluation") / "report.html.jinja"
+    return environment.from_string(page.read_text(encoding="utf-8")).render(
         evaluation=evaluation,
         message=message,
         language=language,

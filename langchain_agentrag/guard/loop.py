@@ -32,6 +32,7 @@ from langchain_agentrag.guard.task import (
     is_valid_cost,
 )
 from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome
+from langchain_agentrag.messages import load_messages
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.timeouts import CallTimeoutError, run_with_timeout
 
@@ -349,41 +350,6 @@ _MAX_ARGUMENTS = 120  # characters
 _MAX_OBSERVATION = 200
 _MAX_TEXT = 1_000  # of the question and of the last observation
 
-_MESSAGES: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "steps": "all {n} steps are used up",
-        "seconds": "the time is over",
-        "cost": "the money is used up",
-        "loop": "the same calls brought the same results again and again",
-        "cancelled": "the run was cancelled",
-        "policy": "no decision could be made ({why})",
-        "note": "(Answered from what was found until then: {why}.)",
-        "none": "There is no answer to “{question}”: {why}.",
-        "nothing": "Nothing was done before.",
-        "done": "What was done ({n} steps{left}):",
-        "left": ", the last {shown} of them",
-        "step": "{number}. {tool} {arguments} → {mark}{observation}",
-        "failed": "failed: ",
-        "last": "The last result: {observation}",
-    },
-    "zh": {
-        "steps": "{n} 个步骤已经用完",
-        "seconds": "时间已到",
-        "cost": "费用已经用完",
-        "loop": "同样的调用反复得到同样的结果",
-        "cancelled": "运行已被取消",
-        "policy": "无法作出决定（{why}）",
-        "note": "（根据到此为止找到的内容作答：{why}。）",
-        "none": "“{question}”没有得到答案：{why}。",
-        "nothing": "在此之前什么都没有做。",
-        "done": "已经做过的事（共 {n} 步{left}）：",
-        "left": "，以下是最后 {shown} 步",
-        "step": "{number}. {tool} {arguments} → {mark}{observation}",
-        "failed": "失败：",
-        "last": "最后的结果：{observation}",
-    },
-}
-
 
 def final_message(
     language: Language, question: str, stopped: str, answer: str, steps: Sequence[Step], reason: str = ""
@@ -398,7 +364,7 @@ def final_message(
         steps: Steps done.
         reason: Details about the end.
     """
-    messages = _MESSAGES[language]
+    messages = load_messages("guard", "loop", language)
     if answer and stopped == "answered":
         return answer
     why = messages[stopped].format(n=len(steps), why=reason) if stopped in messages else stopped

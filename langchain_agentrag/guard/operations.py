@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from langchain_agentrag.guard.tool_rules import (
     risk_level,
 )
 from langchain_agentrag.guard.validation import ArgumentError
+from langchain_agentrag.messages import load_messages
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.timeouts import CallTimeoutError, run_with_timeout
 
@@ -443,12 +444,11 @@ class OperationReplies:
     """Messages to the model about calls, in one language."""
 
     def __init__(self, language: Language) -> None:
-        self._messages = _MESSAGES[language]
-        self._separator = "；" if language == "zh" else "; "
+        self._messages = load_messages("guard", "operations", language)
 
     def invalid(self, tool: str, errors: Sequence[ArgumentError]) -> str:
         """The arguments are invalid."""
-        problems = self._separator.join(error.message for error in errors)
+        problems = self._messages["separator"].join(error.message for error in errors)
         return self._messages["invalid"].format(tool=tool, problems=problems.rstrip(".。"))
 
     def too_risky(self, tool: str, risk: str, max_risk: str) -> str:
@@ -480,42 +480,3 @@ class OperationReplies:
         return self._messages[kind].format(
             tool=operation.tool, id=operation.operation_id, when=when, error=error
         )
-
-
-_MESSAGES: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "invalid": "{tool} was not called, the arguments are wrong: {problems}. Correct them and call again.",
-        "risk": "{tool} was not called: its risk is “{risk}”, and you may go up to “{most}” only. Do not call it "
-        "again; say what you would do and let a person decide.",
-        "rejected": "{tool} was not called: it was not approved{reason}. Do not repeat the call; go on without it, or "
-        "ask.",
-        "undeclared": "{tool} was not called: it is not among the tools you may use here. Go on without it.",
-        "replayed": "[{tool} was already carried out with these arguments at {when}; it was not done again. This is "
-        "the result of that time.]",
-        "running": "{tool} is being carried out with these arguments right now (operation {id}, since {when}). Do not "
-        "call it again; go on with something else.",
-        "needs_reconcile": "It is unknown whether {tool} took effect ({error}; operation {id}, begun {when}). It may "
-        "have happened, so it is not done a second time, and calling it again will not help. Check with a reading "
-        "tool whether it happened, or tell the user that operation {id} has to be looked into.",
-        "not_done": "{tool} did nothing: {error}. You may correct the call and make it again.",
-        "unable": "{tool} was not called: {error}",
-        "because": ": {why}",
-        "no_reason": "no result arrived",
-    },
-    "zh": {
-        "invalid": "没有调用 {tool}，参数有误：{problems}。请改正后重新调用。",
-        "risk": "没有调用 {tool}：它的风险级别是“{risk}”，而你最高只能用到“{most}”。"
-        "不要再次调用；请说明你打算做什么，由人来决定。",
-        "rejected": "没有调用 {tool}：操作没有得到批准{reason}。不要重复这个调用；请换一种做法继续，或者询问用户。",
-        "undeclared": "没有调用 {tool}：它不在这里允许使用的工具之内。请不用它继续。",
-        "replayed": "[{tool} 已于 {when} 以同样的参数执行过，这次没有重复执行。以下是当时的结果。]",
-        "running": "{tool} 正在以同样的参数执行（操作 {id}，开始于 {when}）。不要再次调用，请先做别的事。",
-        "needs_reconcile": "不知道 {tool} 是否已经生效（{error}；操作 {id}，开始于 {when}）。"
-        "它可能已经执行，所以不会再执行第二次，再次调用也没有用。"
-        "请用查询类工具核实它是否已经生效，或告诉用户需要核查操作 {id}。",
-        "not_done": "{tool} 没有做任何事：{error}。可以改正后重新调用。",
-        "unable": "没有调用 {tool}：{error}",
-        "because": "：{why}",
-        "no_reason": "没有收到结果",
-    },
-}

@@ -16,6 +16,7 @@ from pydantic import ValidationError as ModelValidationError
 from langchain_agentrag.agent.canonical_json import canonical
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.errors import MissingExtraError, UsageError
+from langchain_agentrag.messages import load_messages
 from langchain_agentrag.metadata import short_repr
 
 if TYPE_CHECKING:
@@ -355,81 +356,6 @@ def _replace(value: Any, path: list[Any], new: Any) -> Any:  # noqa: ANN401
 
 # -- messages for the model -------------------------------------------------------------------------------------------
 
-_TYPE_NAMES: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "string": "a text",
-        "integer": "a whole number",
-        "number": "a number",
-        "boolean": "true or false",
-        "object": "an object",
-        "array": "an array",
-        "null": "null",
-    },
-    "zh": {
-        "string": "文本",
-        "integer": "整数",
-        "number": "数字",
-        "boolean": "true 或 false",
-        "object": "对象",
-        "array": "数组",
-        "null": "null",
-    },
-}
-_MESSAGES: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "type": "{at} must be {types}, not {value}",
-        "null": "{at} must be {types}, not null; leave out what is not needed",
-        "or": " or ",
-        "required": "{at} is missing",
-        "unknown": "there is no argument {at}{guess}; {names}",
-        "guess": " (did you mean {name}?)",
-        "names": "the arguments are {names}",
-        "no_names": "the tool takes none here",
-        "enum": "{at} must be one of {rule}, not {value}",
-        "const": "{at} must be {rule}, not {value}",
-        "minimum": "{at} must be {rule} or more, not {value}",
-        "maximum": "{at} must be {rule} or less, not {value}",
-        "exclusiveMinimum": "{at} must be more than {rule}, not {value}",
-        "exclusiveMaximum": "{at} must be less than {rule}, not {value}",
-        "multipleOf": "{at} must be a multiple of {rule}, not {value}",
-        "minLength": "{at} must have {rule} characters or more, not {size}",
-        "maxLength": "{at} must have {rule} characters or less, not {size}",
-        "pattern": "{at} must match the pattern {rule}, not {value}",
-        "format": "{at} must be a valid {rule}, not {value}",
-        "minItems": "{at} must have {rule} items or more, not {size}",
-        "maxItems": "{at} must have {rule} items or less, not {size}",
-        "uniqueItems": "{at} must not hold an item twice",
-        "other": "{at} is not allowed: {message}",
-        "whole": "the arguments",
-    },
-    "zh": {
-        "type": "{at} 必须是{types}，不能是 {value}",
-        "null": "{at} 必须是{types}，不能是 null；不需要的参数不要填",
-        "or": " 或 ",
-        "required": "缺少参数 {at}",
-        "unknown": "没有名为 {at} 的参数{guess}；{names}",
-        "guess": "（是不是想写 {name}？）",
-        "names": "可用的参数有 {names}",
-        "no_names": "这里不接受任何参数",
-        "enum": "{at} 必须是 {rule} 之一，不能是 {value}",
-        "const": "{at} 必须是 {rule}，不能是 {value}",
-        "minimum": "{at} 不能小于 {rule}，现在是 {value}",
-        "maximum": "{at} 不能大于 {rule}，现在是 {value}",
-        "exclusiveMinimum": "{at} 必须大于 {rule}，现在是 {value}",
-        "exclusiveMaximum": "{at} 必须小于 {rule}，现在是 {value}",
-        "multipleOf": "{at} 必须是 {rule} 的倍数，现在是 {value}",
-        "minLength": "{at} 至少要有 {rule} 个字符，现在是 {size} 个",
-        "maxLength": "{at} 最多 {rule} 个字符，现在是 {size} 个",
-        "pattern": "{at} 必须符合格式 {rule}，现在是 {value}",
-        "format": "{at} 必须是有效的 {rule}，现在是 {value}",
-        "minItems": "{at} 至少要有 {rule} 项，现在是 {size} 项",
-        "maxItems": "{at} 最多 {rule} 项，现在是 {size} 项",
-        "uniqueItems": "{at} 不能有重复的项",
-        "other": "{at} 不符合要求：{message}",
-        "whole": "参数",
-    },
-}
-
 
 def _inner_error(error: ValidationError) -> ValidationError:
     """Return the error in the branch that was meant, where that is clear; else the error itself."""
@@ -444,7 +370,7 @@ def _inner_error(error: ValidationError) -> ValidationError:
 
 def _argument_errors(error: ValidationError, language: Language) -> Iterator[ArgumentError]:
     """Yield the errors that one error of jsonschema stands for: one for each unknown argument, else a single one."""
-    messages, rule = _MESSAGES[language], str(error.validator)
+    messages, rule = load_messages("guard", "validation", language), str(error.validator)
     expected: Any = error.validator_value
     value: Any = error.instance
     path = _format_path(error.absolute_path)
@@ -477,11 +403,12 @@ def _unknown_arguments(
 
 
 def _message(error: ValidationError, rule: str, path: str, language: Language) -> str:
-    messages, value = _MESSAGES[language], error.instance
+    messages, value = load_messages("guard", "validation", language), error.instance
     expected: Any = error.validator_value
     types = _expected_types(error)
     if types:
-        names = messages["or"].join(_TYPE_NAMES[language].get(name, name) for name in types)
+        type_names = load_messages("guard", "type_names", language)
+        names = messages["or"].join(type_names.get(name, name) for name in types)
         template = messages["null" if value is None else "type"]
         return template.format(at=path, types=names, value=_format_value(value))
     if rule == "enum":

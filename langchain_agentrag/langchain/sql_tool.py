@@ -16,31 +16,11 @@ from langchain_agentrag.agent.tool_arguments import Language, ToolArguments, for
 from langchain_agentrag.agent.tool_replies import json_safe
 from langchain_agentrag.connectors.sql.query import QueryResult, ReadOnlyDatabase
 from langchain_agentrag.errors import AgentRagError
+from langchain_agentrag.messages import load_messages
 
 logger = logging.getLogger(__name__)
 
 _MAX_VALUE_CHARS = 300
-
-_TEXTS: dict[Language, dict[str, str]] = {
-    "en": {
-        "description": "Ask the database with one SELECT in {dialect}; use it for counts, sums, lists and exact "
-        "values. Read-only, at most {rows} rows. Tables:\n{schema}",
-        "sql": "One SELECT statement.",
-        "rows": "{n} row(s)",
-        "more": "; there are more: aggregate, filter, or add ORDER BY and LIMIT",
-        "none": "No row matches. The query ran; check the values you compare with.",
-        "failed": "{name} failed: {error}",
-    },
-    "zh": {
-        "description": "用一条 {dialect} 的 SELECT 查询数据库；适合计数、求和、列表和精确的值。"
-        "只读，最多 {rows} 行。表：\n{schema}",
-        "sql": "一条 SELECT 语句。",
-        "rows": "{n} 行",
-        "more": "；还有更多：请汇总、过滤，或加上 ORDER BY 和 LIMIT",
-        "none": "没有符合的行。查询已执行；请检查用来比较的值。",
-        "failed": "{name} 未能完成：{error}",
-    },
-}
 
 
 class SQLTool(BaseTool):
@@ -70,7 +50,7 @@ class SQLTool(BaseTool):
 
     @model_validator(mode="after")
     def _set_defaults(self) -> SQLTool:
-        texts = _TEXTS[self.language]
+        texts = load_messages("langchain", "sql_tool", self.language)
         if not self.description:
             self.description = texts["description"].format(
                 dialect=self.database.dialect, rows=self.database.max_rows, schema=self.database.schema()
@@ -87,20 +67,21 @@ class SQLTool(BaseTool):
         try:
             result = self.database.run(sql)
         except AgentRagError as error:
-            raise ToolException(
-                _TEXTS[self.language]["failed"].format(name=self.name, error=error)
-            ) from error
+            raise ToolException(self._failure(error)) from error
         except Exception as error:
             logger.exception("the tool %s failed", self.name)
-            failure = _TEXTS[self.language]["failed"].format(name=self.name, error=type(error).__name__)
-            raise ToolException(failure) from error
+            raise ToolException(self._failure(type(error).__name__)) from error
         return self._reply(result)
 
     async def _arun(self, sql: str) -> tuple[str, list[dict[str, Any]]]:
         return await asyncio.to_thread(self._run, sql)
 
+    def _failure(self, error: object) -> str:
+        texts = load_messages("langchain", "sql_tool", self.language)
+        return texts["failed"].format(name=self.name, error=error)
+
     def _reply(self, result: QueryResult) -> tuple[str, list[dict[str, Any]]]:
-        texts = _TEXTS[self.language]
+        texts = load_messages("langchain", "sql_tool", self.language)
         records = [
             {name: _truncate(value) for name, value in zip(result.columns, row, strict=True)}
             for row in result.rows

@@ -25,6 +25,7 @@ from langchain_agentrag.filters import filter_keys, match, parse
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.identity import WhenMissing, check_agent_binding, resolve_agent_id
 from langchain_agentrag.langchain.search_types import SearchType, engine_options
+from langchain_agentrag.messages import load_messages
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.search.options import SearchOptions
 from langchain_agentrag.store.partition_cache import filter_view
@@ -33,26 +34,6 @@ from langchain_agentrag.types import Hit, Hits, Passage
 logger = logging.getLogger(__name__)
 
 _MIN_VECTOR_SCORE = 0.05  # calibrated cosine; passages below it without a matching word are left out
-
-_DESCRIPTIONS: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "search": "Search {about} by meaning and by exact words (codes, names, error messages), in English and "
-        "Chinese. Use it whenever the answer may stand there, before you answer from memory. It returns short snippets "
-        "with doc_id and chunk_id; open the promising ones with {read}. Expect to search several times: one search per "
-        "fact, then again with what you learnt, with other words or in the other language.",
-        "read": "Read a passage of {about} in full, by the doc_id and chunk_id of a {search} hit, with neighbouring "
-        "chunks on request. Use it before you quote or rely on a snippet.",
-        "about": "the documents available to you",
-    },
-    "zh": {
-        "search": "检索{about}，既按意思也按确切的词（代码、名称、报错信息），中英文都可以。"
-        "只要答案可能在其中，就先检索，不要凭记忆回答。返回带 doc_id 和 chunk_id 的短摘录；有希望的再用 {read} 打开。"
-        "通常需要检索多次：一个事实检索一次，再用新得到的信息、换一种说法或另一种语言继续检索。",
-        "read": "按 {search} 结果中的 doc_id 和 chunk_id 阅读{about}中的完整段落，可同时读取前后相邻的段落。"
-        "引用或依据摘录之前请先阅读。",
-        "about": "你可以查阅的资料",
-    },
-}
 
 
 class StoreBinding(BaseModel):
@@ -129,8 +110,8 @@ class _StoreTool(StoreBinding, BaseTool):
             raise ToolException(self._replies.internal_error(self.name, error)) from error
 
     def _describe(self, kind: str, **names: str) -> str:
-        words = _DESCRIPTIONS[self.language]
-        return words[kind].format(about=self.about or words["about"], **names)
+        text = load_messages("langchain", "tools", self.language)[kind]
+        return text.format(about=self._replies.about, **names)
 
 
 class SearchTool(_StoreTool):

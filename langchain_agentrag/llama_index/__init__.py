@@ -6,10 +6,9 @@ on first use of a name.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from langchain_agentrag.errors import MissingExtraError
+from langchain_agentrag.lazy_imports import lazy_getattr
 
 if TYPE_CHECKING:
     from langchain_agentrag.llama_index.budget import budgeted_tools
@@ -32,24 +31,6 @@ if TYPE_CHECKING:
     from langchain_agentrag.llama_index.tools import as_query_engine_tool
     from langchain_agentrag.llama_index.vectorstore import HybridVectorStore
 
-_HOMES = {
-    "AgentQueryEngine": "query_engine",
-    "Citation": "query_engine",
-    "ConnectorReader": "ingestion",
-    "HybridMemoryBlock": "memory",
-    "HybridRetriever": "retriever",
-    "HybridVectorStore": "vectorstore",
-    "RecordingMemory": "recorder",
-    "StoreEmbedding": "ingestion",
-    "as_query_engine_tool": "tools",
-    "budgeted_tools": "budget",
-    "check_response": "query_engine",
-    "chinese_sentence_splitter": "ingestion",
-    "citations": "query_engine",
-    "guarded_tool": "guard",
-    "parse_filters": "filters",
-}
-
 __all__ = [
     "AgentQueryEngine",
     "Citation",
@@ -68,23 +49,24 @@ __all__ = [
     "parse_filters",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use.
-
-    Raises:
-        MissingExtraError: llama-index-core is not installed.
-    """
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        importlib.import_module("llama_index.core")
-    except ImportError as error:
-        if (error.name or "").split(".")[0] != "llama_index":
-            raise
-        raise MissingExtraError("LlamaIndex", "llama-index") from error
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy_getattr(
+    __name__,
+    {
+        "budget": ["budgeted_tools"],
+        "filters": ["parse_filters"],
+        "guard": ["guarded_tool"],
+        "ingestion": ["ConnectorReader", "StoreEmbedding", "chinese_sentence_splitter"],
+        "memory": ["HybridMemoryBlock"],
+        "query_engine": ["AgentQueryEngine", "Citation", "check_response", "citations"],
+        "recorder": ["RecordingMemory"],
+        "retriever": ["HybridRetriever"],
+        "tools": ["as_query_engine_tool"],
+        "vectorstore": ["HybridVectorStore"],
+    },
+    requires="llama_index.core",
+    feature="LlamaIndex",
+    extra="llama-index",
+)
 
 
 def __dir__() -> list[str]:

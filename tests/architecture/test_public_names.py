@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import re
 import tomllib
@@ -119,3 +121,27 @@ def test_version_is_the_packages():
 
 def test_types_are_shipped():
     assert Path(langchain_agentrag.__file__).with_name("py.typed").exists()
+
+
+@pytest.mark.parametrize("package", ["", "langchain/middleware", "langgraph", "llama_index"])
+def test_lazy_names_are_those_type_checkers_see(package: str):
+    path = Path(langchain_agentrag.__file__).parent / package / "__init__.py"
+    module = ".".join(["langchain_agentrag", *filter(None, package.split("/"))])
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    call = next(
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_getattr"
+    )
+    lazy = {
+        (f"{module}.{home}", name) for home, names in ast.literal_eval(call.args[1]).items() for name in names
+    }
+    checked = {
+        (node.module, alias.name)
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        for alias in node.names
+    }
+    assert lazy == checked
+    assert sorted(name for _, name in lazy) == importlib.import_module(module).__all__

@@ -24,8 +24,8 @@ from langchain_agentrag.evaluation import (
     standard_settings,
     sweep,
 )
-from langchain_agentrag.evaluation.report import MESSAGES
 from langchain_agentrag.evaluation.tuning import DEFAULTS, halves
+from langchain_agentrag.messages import load_messages
 from tests.fakes import RecordingEmbeddings
 
 TOPICS = ["水泵", "轴承", "电机", "阀门", "齿轮", "filter", "spindle", "coolant", "fuse", "sensor"]
@@ -247,15 +247,16 @@ def test_the_report_is_one_page_that_runs_nothing(language: str, indexer: DualIn
     assert "&lt;script&gt;" in page
     assert not re.findall(r"(?:src|href)=|url\(", page), "nothing is loaded from elsewhere"
     assert page.count("<svg") == len(found.measures) + 2
-    assert MESSAGES[language]["measures"] in page
+    assert load_messages("evaluation", "report", language)["measures"] in page
     assert "prefers-color-scheme:dark" in page
 
 
 def test_both_languages_say_the_same_things():
-    assert MESSAGES["en"].keys() == MESSAGES["zh"].keys()
-    for name, text in MESSAGES["en"].items():
+    english, chinese = (load_messages("evaluation", "report", language) for language in ("en", "zh"))
+    assert english.keys() == chinese.keys()
+    for name, text in english.items():
         holes = re.compile(r"{(\w+)}")
-        assert set(holes.findall(text)) == set(holes.findall(MESSAGES["zh"][name])), name
+        assert set(holes.findall(text)) == set(holes.findall(chinese[name])), name
 
 
 def test_charts_take_any_name_of_a_setting(indexer: DualIndexer):
