@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from langchain_agentrag.agent.budget import Limit, RetrievalHistory
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.agent.retrieval_calls import Kind, RetrievalCall, shorten_line
 from langchain_agentrag.agent.tool_arguments import Language, detect_language
-from langchain_agentrag.messages import load_messages
 
 _MAX_LISTED = 8  # passages in a list
 _MAX_QUESTION = 300  # characters of the question

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, Literal, Self
 
-from langchain_agentrag.messages import load_messages
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.text.tokenizer import to_simplified
 
 # -- safety options and fences ----------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from pydantic import (
     model_validator,
 )
 
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.messages import load_messages
 from langchain_agentrag.times import EPOCH, check_time
 
 logger = logging.getLogger(__name__)

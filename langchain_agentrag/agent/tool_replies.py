@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.prompt_injection import FENCE_BRACKETS, Fence, PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language
-from langchain_agentrag.messages import load_messages
 from langchain_agentrag.text import sentences
 from langchain_agentrag.types import Hit, Hits, Passage, format_locator
 

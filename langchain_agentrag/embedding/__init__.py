@@ -6,11 +6,11 @@
     vectors = embedder.embed_documents(["第一段", "second"])   # float32, one row per text
     vector = embedder.embed_query("怎么退款")
 
-Modules: `embedder` (`Embedder`, prefixes, background similarity), `backends` (one adapter per kind of model),
-`hashing` (embeddings without a model).
+Modules: `embedder` (`Embedder`, prefixes, background similarity), `backends` (one adapter per kind of model,
+`HashingEmbeddings`).
 """
 
-from langchain_agentrag.embedding.backends import EmbedderSpec, resolve_embedder
+from langchain_agentrag.embedding.backends import EmbedderSpec, HashingEmbeddings, resolve_embedder
 from langchain_agentrag.embedding.embedder import (
     Backend,
     Background,
@@ -19,7 +19,6 @@ from langchain_agentrag.embedding.embedder import (
     background_cosine,
     prefixes_for,
 )
-from langchain_agentrag.embedding.hashing import HashingEmbeddings
 
 __all__ = [
     "Backend",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.evaluation.collection import Expected, Question
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm, check_llm
-from langchain_agentrag.messages import load_messages
 from langchain_agentrag.text.sentences import sentence_ends
 from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.types import SourceDocument

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.errors import MissingExtraError
 from langchain_agentrag.evaluation.baseline import Change, compare_settings
 from langchain_agentrag.evaluation.charts import interval_chart, latency_chart, success_chart
@@ -15,7 +16,6 @@ from langchain_agentrag.evaluation.failure_analysis import Failure
 from langchain_agentrag.evaluation.runner import Evaluation, Run
 from langchain_agentrag.evaluation.statistics import Difference
 from langchain_agentrag.evaluation.tuning import Advice
-from langchain_agentrag.messages import load_messages
 
 Language = Literal["en", "zh"]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_agentrag.agent.canonical_json import canonical
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.tool_arguments import Language, detect_language
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.guard.operations import AgentOperations
@@ -32,7 +33,6 @@ from langchain_agentrag.guard.task import (
     is_valid_cost,
 )
 from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome
-from langchain_agentrag.messages import load_messages
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.timeouts import CallTimeoutError, run_with_timeout
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from langchain_agentrag.agent.canonical_json import canonical
 from langchain_agentrag.agent.canonical_json import operation_id as derived_id
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.errors import AgentRagError, ScopeError, UsageError
 from langchain_agentrag.guard.operation_log import Operation, OperationKey, OperationLog, State
@@ -27,7 +28,6 @@ from langchain_agentrag.guard.tool_rules import (
     risk_level,
 )
 from langchain_agentrag.guard.validation import ArgumentError
-from langchain_agentrag.messages import load_messages
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.timeouts import CallTimeoutError, run_with_timeout
 

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ModelValidationError
 
 from langchain_agentrag.agent.canonical_json import canonical
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.errors import MissingExtraError, UsageError
-from langchain_agentrag.messages import load_messages
 from langchain_agentrag.metadata import short_repr
 
 if TYPE_CHECKING:

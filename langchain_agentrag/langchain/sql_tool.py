@@ -11,12 +11,12 @@ from typing import Any, Literal
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import ConfigDict, Field, create_model, model_validator
 
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language, ToolArguments, format_validation_error
 from langchain_agentrag.agent.tool_replies import json_safe
 from langchain_agentrag.connectors.sql.query import QueryResult, ReadOnlyDatabase
 from langchain_agentrag.errors import AgentRagError
-from langchain_agentrag.messages import load_messages
 
 logger = logging.getLogger(__name__)
 

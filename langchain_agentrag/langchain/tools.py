@@ -12,6 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, BaseToolkit, ToolException
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.agent.tool_arguments import (
     Language,
@@ -25,7 +26,6 @@ from langchain_agentrag.filters import filter_keys, match, parse
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.identity import WhenMissing, check_agent_binding, resolve_agent_id
 from langchain_agentrag.langchain.search_types import SearchType, engine_options
-from langchain_agentrag.messages import load_messages
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.search.options import SearchOptions
 from langchain_agentrag.store.partition_cache import filter_view

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from langchain_agentrag import DualIndexer, SourceDocument
+from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.errors import MissingExtraError, UsageError
 from langchain_agentrag.evaluation import (
     Expected,
@@ -25,7 +26,6 @@ from langchain_agentrag.evaluation import (
     sweep,
 )
 from langchain_agentrag.evaluation.tuning import DEFAULTS, halves
-from langchain_agentrag.messages import load_messages
 from tests.fakes import RecordingEmbeddings
 
 TOPICS = ["水泵", "轴承", "电机", "阀门", "齿轮", "filter", "spindle", "coolant", "fuse", "sensor"]

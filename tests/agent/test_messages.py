@@ -10,7 +10,7 @@ from string import Formatter
 import pytest
 
 import langchain_agentrag
-from langchain_agentrag.messages import load_messages
+from langchain_agentrag.agent.messages import load_messages
 
 PACKAGE = Path(langchain_agentrag.__file__).parent
 FILES = {
