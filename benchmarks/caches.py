@@ -2,8 +2,8 @@
 
     python benchmarks/caches.py [--embeddings local|hash] [--rounds 3]
 
-The questions of `benchmarks/paraphrase` are searched in its corpus, each several times: without caches, with cached query
-vectors, and with cached results as well. The first round of each setting, with empty caches, is not counted.
+The questions of `benchmarks/paraphrase` are searched in its corpus, each several times: without caches, with cached
+query vectors, and with cached results as well. The first round of each setting, with empty caches, is not counted.
 """
 
 from __future__ import annotations

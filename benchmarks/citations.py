@@ -2,9 +2,10 @@
 
     python benchmarks/citations.py [DATA]
 
-First, sentences of an independent author with their verdicts (citations_sentences.jsonl): counts of verdicts per language
-and true verdict. Then, with DATA, sentences of a passage are checked against it: unchanged (expected: supported), with a
-number changed (unsupported), with an inserted negation (contradicted), and against another passage (not supported).
+First, sentences of an independent author with their verdicts (citations_sentences.jsonl): counts of verdicts per
+language and true verdict. Then, with DATA, sentences of a passage are checked against it: unchanged (expected:
+supported), with a number changed (unsupported), with an inserted negation (contradicted), and against another passage
+(not supported).
 """
 
 from __future__ import annotations

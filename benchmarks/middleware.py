@@ -2,8 +2,8 @@
 
     python benchmarks/middleware.py [--steps 60] [--rounds 5]
 
-A scripted model and a tool that take no time are used, so that only the overhead is measured. The same run is made with and
-without each middleware, alternating; the figure is the median of the differences, step by step. "an empty one" is
+A scripted model and a tool that take no time are used, so that only the overhead is measured. The same run is made with
+and without each middleware, alternating; the figure is the median of the differences, step by step. "an empty one" is
 LangChain's own overhead for a middleware that does nothing around a tool.
 """
 
