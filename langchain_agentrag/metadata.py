@@ -411,9 +411,8 @@ def has_order(value: object) -> bool:
 
 def compare(value: object, operand: object) -> int | None:
     """Return -1, 0 or 1 as the value is below, equal to or above the operand; None when they are not ordered."""
-    if type(value) is type(operand) and (
-        type(value) is str or type(value) is int
-    ):  # fast path for most values
+    # most values
+    if type(value) is type(operand) and (type(value) is str or type(value) is int):
         return int(value > operand) - int(value < operand)  # type: ignore[operator]
     value_key, operand_key = _SORT_KEYS.get(type(value)), _SORT_KEYS.get(type(operand))
     if value_key is None or operand_key is None:

@@ -38,6 +38,18 @@ def check_agent_id(agent_id: object) -> str | None:
     return agent_id
 
 
+def require_agent_id(agent_id: object, user: str) -> str:
+    """Return a valid agent id; `user` is what needs it, for the error message.
+
+    Raises:
+        ScopeError: the id is None or invalid.
+    """
+    checked = check_agent_id(agent_id)
+    if checked is None:
+        raise ScopeError(f"{user} needs the id of an agent.")
+    return checked
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Documents one caller may see: the shared ones and those of at most one agent.

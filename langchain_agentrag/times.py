@@ -31,9 +31,7 @@ _MICROSECOND = timedelta(microseconds=1)
 # A number is a time when it is large enough to be seconds since 1973; anything smaller is a count or a duration.
 _MIN_EPOCH_SECONDS = 1e8
 _EPOCH_UNITS = ((1e11, 1), (1e14, 1_000), (1e17, 1_000_000), (1e20, 1_000_000_000))
-_EPOCH_DIGITS = frozenset(
-    {10, 13, 16, 19}
-)  # of epoch seconds, milli-, micro- and nanoseconds written as text
+_EPOCH_DIGITS = frozenset({10, 13, 16, 19})  # of epoch seconds, milli-, micro- and nanoseconds as text
 _LOOSE_DATE = re.compile(
     r"(?P<year>\d{4})\s*[-/.年]\s*(?P<month>\d{1,2})(?:\s*[-/.月]\s*(?P<day>\d{1,2})\s*日?|月)?"
     r"(?:[\sT]*(?P<hour>\d{1,2})[:：时点](?P<minute>\d{1,2})?分?(?:[:：]?(?P<second>\d{1,2})秒?)?)?"

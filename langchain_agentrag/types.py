@@ -478,3 +478,24 @@ class SyncReport:
     def __add__(self, other: SyncReport) -> SyncReport:
         sums = {name: getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__}
         return replace(self, **sums)
+
+
+def hit_explanation(hit: Hit) -> dict[str, Any]:
+    """Return score, ranks and matched words of a hit as JSON-safe values."""
+    explanation = hit.explanation
+    return {
+        "score": hit.score,
+        "confidence": hit.confidence,
+        "vector": _evidence_record(explanation.vector),
+        "keyword": _evidence_record(explanation.keyword),
+        "matched": list(explanation.matched),
+        "terms": [[term, points] for term, points in explanation.terms],
+        "steps": list(explanation.steps),
+        "fusion": explanation.fusion,
+        "weights": list(explanation.weights),
+        "recency": explanation.recency,
+    }
+
+
+def _evidence_record(evidence: IndexEvidence | None) -> dict[str, Any] | None:
+    return None if evidence is None else {"rank": evidence.rank, "raw": evidence.raw, "score": evidence.score}

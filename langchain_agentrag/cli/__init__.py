@@ -11,9 +11,7 @@ def main() -> None:
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                errors="replace"
-            )  # a locale without the character shows "?" instead of a traceback
+            stream.reconfigure(errors="replace")  # a locale without the character shows "?", not a traceback
     app(args=[_as_text(word) for word in sys.argv[1:]], prog_name="agentrag")
 
 

@@ -63,9 +63,7 @@ def prefixes_for(model: str) -> Prefixes:
     Args:
         model: Hub name, folder or tag.
     """
-    cached = _CACHE_FOLDER.search(
-        model
-    )  # a folder of the hub's cache ends in a commit, not in the model's name
+    cached = _CACHE_FOLDER.search(model)  # a folder of the hub's cache ends in a commit, not in a name
     name = cached[1] if cached else re.split(r"[/\\]", model.rstrip("/\\"))[-1]
     return next((prefixes for pattern, prefixes in _FAMILIES if pattern.search(name.lower())), Prefixes())
 

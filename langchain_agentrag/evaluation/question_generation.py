@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from langchain_agentrag.evaluation.collection import Expected, Question
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm, check_llm
-from langchain_agentrag.text.sentences import has_content, sentence_ends
+from langchain_agentrag.text.sentences import sentence_ends
+from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.types import SourceDocument
 
 if TYPE_CHECKING:

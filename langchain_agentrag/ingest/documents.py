@@ -118,6 +118,23 @@ def _check_sections(document: SourceDocument) -> None:
         end = section.end
 
 
+def documents_of_agent(documents: Iterable[Any], agent_id: str | None) -> list[SourceDocument]:
+    """Convert documents to be stored for one agent, or shared ones for None.
+
+    Raises:
+        InvalidDocumentError: a document cannot be stored.
+        ScopeError: the metadata of a document names another agent.
+    """
+    sources = list(as_source_documents(documents, agent_id))
+    for source in sources:
+        if source.agent_id != agent_id:
+            raise ScopeError(
+                f"Document {source.doc_id!r} claims agent {source.agent_id!r} in its metadata, and this vector store "
+                "is not bound to that agent, so it could never find it: add it through for_agent(…)."
+            )
+    return sources
+
+
 def as_doc_ids(doc_ids: str | Iterable[str] | None) -> list[str] | None:
     """Return document ids as a list without repetitions and without ids that cannot be stored; None stays None.
 

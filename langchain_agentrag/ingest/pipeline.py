@@ -31,7 +31,7 @@ from langchain_agentrag.store.queries import StoredDocument, cached_vectors, fin
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.text import Analyzer, Terms
 from langchain_agentrag.text.chunking import Chunking, chunk_document, speaker_of
-from langchain_agentrag.text.sentences import has_content
+from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.times import document_expiry
 from langchain_agentrag.types import Chunk, Failure, Progress, SourceDocument, SyncReport
 

@@ -8,7 +8,7 @@ is no default agent.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -18,9 +18,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
 
 from langchain_agentrag.errors import ScopeError
-from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.types import SourceDocument
 
 WhenMissing = Literal["error", "shared"]
 """What a run that names no agent does: fail, or see shared documents only."""
@@ -57,35 +55,6 @@ def _current_config(config: RunnableConfig | None) -> Iterator[None]:
         yield
     finally:
         _CONFIG.reset(token)
-
-
-def require_agent_id(agent_id: object, user: str) -> str:
-    """Return a valid agent id; `user` is what needs it, for the error message.
-
-    Raises:
-        ScopeError: the id is None or invalid.
-    """
-    checked = check_agent_id(agent_id)
-    if checked is None:
-        raise ScopeError(f"{user} needs the id of an agent.")
-    return checked
-
-
-def documents_of_agent(documents: Iterable[Any], agent_id: str | None) -> list[SourceDocument]:
-    """Convert documents to be stored for one agent, or shared ones for None.
-
-    Raises:
-        InvalidDocumentError: a document cannot be stored.
-        ScopeError: the metadata of a document names another agent.
-    """
-    sources = list(as_source_documents(documents, agent_id))
-    for source in sources:
-        if source.agent_id != agent_id:
-            raise ScopeError(
-                f"Document {source.doc_id!r} claims agent {source.agent_id!r} in its metadata, and this vector store "
-                "is not bound to that agent, so it could never find it: add it through for_agent(…)."
-            )
-    return sources
 
 
 def check_agent_binding(agent_id: str | None, agent_id_key: str | None) -> None:

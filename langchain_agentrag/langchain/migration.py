@@ -74,9 +74,8 @@ def migrate_ensemble(
         document.page_content: document for source in vector_stores for document in _list_documents(source)
     }
     if len(vector_stores) == 1 and _is_chroma(vector_stores[0]) and not isinstance(store, DualIndexer):
-        indexer = DualIndexer.from_chroma(
-            vector_stores[0], store, embeddings, agent_id=owner
-        )  # keeps its vectors
+        # the vectors are copied
+        indexer = DualIndexer.from_chroma(vector_stores[0], store, embeddings, agent_id=owner)
         remaining: dict[str, Any] = {}
     else:
         indexer, remaining = _open_store(store, embeddings), dict(stored)

@@ -10,26 +10,29 @@ from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, Callba
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
 from langchain_core.runnables import RunnableSerializable
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from langchain_agentrag.errors import RetrievalError, ScopeError
-from langchain_agentrag.filters import parse, time_range_filter
+from langchain_agentrag.filters import parse
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.identity import (
     ConfiguredRetriever,
     WhenMissing,
     check_agent_binding,
-    require_agent_id,
     resolve_agent_id,
 )
 from langchain_agentrag.langchain.migration import migrate_bm25, migrate_ensemble
-from langchain_agentrag.langchain.search_types import PER_CALL, SearchType, engine_options
-from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.fusion import FusionName, check_weights
-from langchain_agentrag.search.options import MAX_NEIGHBOURS, SearchOptions, check_count
-from langchain_agentrag.search.rerank import Reranker, check_reranker
-from langchain_agentrag.times import check_duration
-from langchain_agentrag.types import Hit, Hits, IndexEvidence
+from langchain_agentrag.langchain.search_types import (
+    CALL_OPTIONS,
+    ENGINE_OPTIONS,
+    SearchType,
+    engine_options,
+    option_field,
+)
+from langchain_agentrag.scope import check_agent_id, require_agent_id
+from langchain_agentrag.search.fusion import FusionName
+from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_count
+from langchain_agentrag.types import Hit, Hits, hit_explanation
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
@@ -42,10 +45,9 @@ class HybridRetriever(ConfiguredRetriever):
     can change it. Without either it sees shared documents only. A `filter` of a call is combined with the bound one by
     AND.
 
-    `invoke`, `ainvoke` and `batch` take k, filter, search_type, weights, fusion, fetch_k, score_threshold,
-    max_per_document, lambda_mult, reranker, rerank_timeout, collapse, neighbours, after, before, recency, rewriter
-    and history for one call. `history` are the turns or messages before the question, from which a question that
-    depends on them is completed ("and its price?", "第二个呢"). An unknown option is an error.
+    `invoke`, `ainvoke` and `batch` take `k` and the options of `CALL_OPTIONS` for one call. An unknown option is an
+    error. `history`, which is given per call only, is the conversation before the question, from which a follow-up
+    question is completed ("and its price?", "第二个呢").
 
     Metadata is returned as it was stored, plus `doc_id`, `chunk_id`, the location (`page`, `line` …) and the score,
     where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document, else
@@ -59,27 +61,12 @@ class HybridRetriever(ConfiguredRetriever):
         when_missing: What a run that names no agent does: "error", or "shared" documents only.
         filter: Filter of every call.
         search_type: "hybrid", "vector" (or "similarity"), "keyword" (or "bm25"), "mmr".
-        weights: Share of (vector, keyword); None lets the engine choose.
-        fusion: Fusion rule; None takes the engine's default.
-        fetch_k: Candidates that "mmr" and the reranker choose from; 4 k by default.
-        score_threshold: Lowest score, in [0, 1].
-        max_per_document: Most passages of one document.
-        lambda_mult: 1 takes the best, 0 the most different ones; .5 for "mmr" by default.
-        reranker: Second opinion: a function (query, texts) -> scores, a cross-encoder with `predict`, or a LangChain
-            document compressor.
-        rerank_timeout: Seconds the reranker may take; what it has not judged by then stays in the fused order.
-        after: Only documents whose time is this or later: a datetime, a date, ISO text, or how long ago ("36h", "7d").
-        before: Only documents whose time is earlier than this. A range of the call narrows both.
-        recency: Half-life of a bonus that puts the more recent of near-equals first, a timedelta or seconds.
-        collapse: Nearly equal passages become one document whose `also_in` names the others: True, or the share of
-            shingles in common from which on they do.
-        neighbours: Chunks to read on each side of a passage.
-        rewriter: Model that completes a question from the `history` of a call; without one, rules do.
-        rewrite_timeout: Seconds it may take, 5 by default.
-        quarantined: Whether quarantined documents are found too.
+        lambda_mult: 1 takes the best hits, 0 the most different ones; .5 for "mmr" by default.
         score_key: Metadata key of the score, or None to leave it out (needed by wrappers that compare whole documents,
             such as MultiQueryRetriever).
         explain: Whether to add `explanation` to the metadata: rank and score in each index, matched words.
+
+    The other attributes are search options of the engine, with its defaults; see `search.options.OPTIONS`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -89,24 +76,24 @@ class HybridRetriever(ConfiguredRetriever):
     agent_id: str | None = None
     agent_id_key: str | None = None
     when_missing: WhenMissing = "error"
-    filter: Any = None
+    filter: Any = option_field("filter")
     search_type: SearchType = "hybrid"
-    weights: tuple[float, float] | None = None
-    fusion: FusionName | None = None
-    fetch_k: int | None = Field(default=None, ge=1)
-    score_threshold: float | None = Field(default=None, ge=0, le=1)
-    max_per_document: int | None = Field(default=None, ge=1)
     lambda_mult: float | None = Field(default=None, ge=0, le=1)
-    reranker: Any = Field(default=None, repr=False, exclude=True)
-    rerank_timeout: float | None = Field(default=None, gt=0)
-    after: Any = None
-    before: Any = None
-    recency: Any = None
-    collapse: bool | float | None = Field(default=None, le=1)
-    neighbours: int | None = Field(default=None, ge=0, le=MAX_NEIGHBOURS)
-    rewriter: Any = Field(default=None, repr=False, exclude=True)
-    rewrite_timeout: float | None = Field(default=None, gt=0)
-    quarantined: bool = False
+    weights: tuple[float, float] | None = option_field("weights")
+    fusion: FusionName | None = option_field("fusion")
+    fetch_k: int | None = option_field("fetch_k")
+    score_threshold: float | None = option_field("score_threshold")
+    max_per_document: int | None = option_field("max_per_document")
+    reranker: Any = option_field("reranker", repr=False, exclude=True)
+    rerank_timeout: float | None = option_field("rerank_timeout")
+    collapse: bool | float | None = option_field("collapse")
+    neighbours: int | None = option_field("neighbours")
+    rewriter: Any = option_field("rewriter", repr=False, exclude=True)
+    rewrite_timeout: float | None = option_field("rewrite_timeout")
+    after: Any = option_field("after")
+    before: Any = option_field("before")
+    recency: Any = option_field("recency")
+    quarantined: bool = option_field("quarantined", default=False)
     score_key: str | None = "score"
     explain: bool = False
 
@@ -122,23 +109,17 @@ class HybridRetriever(ConfiguredRetriever):
     def _valid_k(cls, value: Any) -> int:
         return check_count("k", value)  # pydantic would take True and "3"
 
-    @field_validator("weights", mode="before")
+    @field_validator(*(name for name in ENGINE_OPTIONS if name != "history"), mode="before")
     @classmethod
-    def _valid_weights(cls, value: Any) -> tuple[float, float] | None:
-        return None if value is None else check_weights(value)
-
-    @field_validator("reranker")
-    @classmethod
-    def _valid_reranker(cls, value: Any) -> Reranker | None:
-        return check_reranker(value)
+    def _valid_option(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        checked = None if value is None else OPTIONS[name].check(name, value)
+        return checked if name in {"weights", "reranker"} else value
 
     @model_validator(mode="after")
     def _check(self) -> HybridRetriever:
         check_agent_binding(self.agent_id, self.agent_id_key)
         self._bound = parse(self.filter)
-        time_range_filter(self.after, self.before)
-        if self.recency is not None:
-            check_duration("recency", self.recency)
         return self
 
     # -- other constructors ---------------------------------------------------------------------------------------
@@ -210,7 +191,7 @@ class HybridRetriever(ConfiguredRetriever):
         return resolve_agent_id(self.agent_id, self.agent_id_key, self.when_missing)
 
     def _options(self, call: dict[str, Any]) -> tuple[int, SearchOptions]:
-        defaults = {name: getattr(self, name) for name in PER_CALL if name not in {"filter", "history"}}
+        defaults = {name: getattr(self, name) for name in CALL_OPTIONS if name not in {"filter", "history"}}
         return call.get("k", self.k), engine_options(self._bound, defaults, call)
 
     def _document(self, hit: Hit) -> Document:
@@ -232,27 +213,6 @@ class HybridRetriever(ConfiguredRetriever):
             ls_embedding_provider=model.partition(":")[0],
             ls_embedding_model=model,
         )
-
-
-def hit_explanation(hit: Hit) -> dict[str, Any]:
-    """Return score, ranks and matched words of a hit as JSON-safe values."""
-    explanation = hit.explanation
-    return {
-        "score": hit.score,
-        "confidence": hit.confidence,
-        "vector": _evidence_record(explanation.vector),
-        "keyword": _evidence_record(explanation.keyword),
-        "matched": list(explanation.matched),
-        "terms": [[term, points] for term, points in explanation.terms],
-        "steps": list(explanation.steps),
-        "fusion": explanation.fusion,
-        "weights": list(explanation.weights),
-        "recency": explanation.recency,
-    }
-
-
-def _evidence_record(evidence: IndexEvidence | None) -> dict[str, Any] | None:
-    return None if evidence is None else {"rank": evidence.rank, "raw": evidence.raw, "score": evidence.score}
 
 
 # -- child runs per index -----------------------------------------------------------------------------------------

@@ -17,17 +17,17 @@ from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
 from langchain_agentrag.filters import parse
 from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.ingest.documents import documents_of_agent
 from langchain_agentrag.langchain.identity import (
     ConfiguredRetriever,
     WhenMissing,
     check_agent_binding,
-    documents_of_agent,
-    require_agent_id,
     resolve_agent_id,
 )
 from langchain_agentrag.langchain.migration import migrate_chroma
 from langchain_agentrag.langchain.record_manager import HybridRecordManager
-from langchain_agentrag.langchain.search_types import MODES, PER_CALL, engine_options, narrowed
+from langchain_agentrag.langchain.search_types import CALL_OPTIONS, MODES, engine_options, merge_options
+from langchain_agentrag.scope import require_agent_id
 from langchain_agentrag.search.options import SearchOptions, check_option_names
 from langchain_agentrag.types import Hit, Hits
 
@@ -128,10 +128,10 @@ class HybridVectorStore(VectorStore):
             InvalidQueryError: an unknown option.
         """
         own = HybridVectorStoreRetriever.model_fields.keys()
-        given = {name: value for name, value in kwargs.items() if name not in own}
-        check_option_names(given, dict.fromkeys(("k", *PER_CALL)))
+        options = {name: value for name, value in kwargs.items() if name not in own}
+        check_option_names(options, dict.fromkeys(("k", *CALL_OPTIONS)))
         fields = {name: value for name, value in kwargs.items() if name in own}
-        fields["search_kwargs"] = {**given, **(fields.get("search_kwargs") or {})}
+        fields["search_kwargs"] = {**options, **(fields.get("search_kwargs") or {})}
         fields["tags"] = [*(fields.get("tags") or []), type(self).__name__]
         return HybridVectorStoreRetriever(vectorstore=self, **fields)
 
@@ -323,12 +323,14 @@ class HybridVectorStoreRetriever(ConfiguredRetriever, VectorStoreRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return self.vectorstore.search(query, self.search_type, **narrowed(self.search_kwargs, kwargs))
+        return self.vectorstore.search(query, self.search_type, **merge_options(self.search_kwargs, kwargs))
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return await self.vectorstore.asearch(query, self.search_type, **narrowed(self.search_kwargs, kwargs))
+        return await self.vectorstore.asearch(
+            query, self.search_type, **merge_options(self.search_kwargs, kwargs)
+        )
 
 
 class _StoreEmbeddings(Embeddings):

@@ -20,7 +20,7 @@ from langchain_agentrag.filters import And, Condition, Filter, Or
 from langchain_agentrag.langchain.identity import check_agent_binding, resolve_agent_id
 from langchain_agentrag.metadata import normalise, short_repr
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.text.sentences import has_content
+from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.types import Section, SourceDocument
 
 _ORDERINGS: Mapping[str, Callable[[float, float], bool]] = {

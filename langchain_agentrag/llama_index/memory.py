@@ -16,8 +16,8 @@ from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import ScopeError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import require_agent_id
 from langchain_agentrag.llama_index.retriever import has_evidence
+from langchain_agentrag.scope import require_agent_id
 from langchain_agentrag.times import EPOCH, TIME_KEYS, check_duration, document_time, parse_time
 from langchain_agentrag.types import Hit, SourceDocument
 

@@ -25,8 +25,7 @@ from llama_index.core.schema import (
 
 from langchain_agentrag.errors import InvalidDocumentError
 from langchain_agentrag.filters import Condition, Filter, Or
-from langchain_agentrag.langchain.retriever import hit_explanation
-from langchain_agentrag.types import Hit, Passage, SourceDocument
+from langchain_agentrag.types import Hit, Passage, SourceDocument, hit_explanation
 
 EXPLANATION_KEY = "agentrag"
 """Metadata key of the explanation of a retrieved node; excluded from prompts, embeddings and the hash."""

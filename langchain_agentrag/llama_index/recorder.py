@@ -21,7 +21,7 @@ from langchain_agentrag.connectors.memory.dialogue import parse_timestamp
 from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, ToolResult, read_message
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import require_agent_id
+from langchain_agentrag.scope import require_agent_id
 
 
 class RecordingMemory(BaseMemory):

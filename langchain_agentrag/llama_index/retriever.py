@@ -14,15 +14,14 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from langchain_agentrag.errors import EmbeddingError
 from langchain_agentrag.filters import conjoin, time_range_filter
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import require_agent_id
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.nodes import HIDDEN_METADATA_KEYS, from_hit
-from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.search.options import SearchOptions, check_option_names, check_request
+from langchain_agentrag.scope import check_agent_id, require_agent_id
+from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_option_names, check_request
 from langchain_agentrag.types import Hit, Hits
 
-OPTIONS = tuple(name for name in SearchOptions.__annotations__ if name not in {"filter", "vector"})
-"""Options of the engine that the faces take by keyword."""
+RETRIEVER_OPTIONS = tuple(name for name in OPTIONS if name not in {"filter", "vector"})
+"""Search options of the engine that are taken by keyword."""
 
 
 class HybridRetriever(BaseRetriever):
@@ -45,10 +44,9 @@ class HybridRetriever(BaseRetriever):
         object_map: As of any retriever.
         objects: As of any retriever.
         verbose: As of any retriever.
-        options: Options of the engine: mode ("hybrid", "vector", "keyword"), weights, fusion, fetch_k, score_threshold,
-            max_per_document, diversity, reranker, rerank_timeout, collapse, neighbours, after, before, recency,
-            history, rewriter. Unless a score_threshold is given, 0 included, nodes without any evidence are left out:
-            no matched word, and no more likeness than unrelated texts have.
+        options: Search options of the engine (`RETRIEVER_OPTIONS`), such as mode, weights, reranker, after or history;
+            see `search.options.OPTIONS`. Without a score_threshold, nodes without evidence (no matched word and no more
+            similarity than unrelated texts have) are left out; score_threshold=0 includes them.
 
     Raises:
         InvalidQueryError: an option makes no sense, or there is no such option.
@@ -71,7 +69,7 @@ class HybridRetriever(BaseRetriever):
         verbose: bool = False,
         **options: Any,
     ) -> None:
-        check_option_names(options, dict.fromkeys(OPTIONS))
+        check_option_names(options, dict.fromkeys(RETRIEVER_OPTIONS))
         check_request("", similarity_top_k, agent_id=agent_id, options=options)
         self._indexer, self._k = indexer, similarity_top_k
         self._agent, self._bound = check_agent_id(agent_id), parse_filters(filters)

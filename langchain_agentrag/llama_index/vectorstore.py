@@ -21,7 +21,7 @@ from pydantic import ConfigDict, PrivateAttr
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Condition, Filter, conjoin
 from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.langchain.identity import documents_of_agent, require_agent_id
+from langchain_agentrag.ingest.documents import documents_of_agent
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import (
@@ -31,8 +31,8 @@ from langchain_agentrag.llama_index.nodes import (
     ref_doc_condition,
     to_document,
 )
-from langchain_agentrag.llama_index.retriever import OPTIONS
-from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.llama_index.retriever import RETRIEVER_OPTIONS
+from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.options import check_option_names, check_request
 from langchain_agentrag.types import Hit, SearchMode
 
@@ -44,7 +44,7 @@ _MODES: Mapping[VectorStoreQueryMode, SearchMode] = {
     VectorStoreQueryMode.HYBRID: "hybrid",
     VectorStoreQueryMode.SEMANTIC_HYBRID: "hybrid",
 }
-_ALLOWED_OPTIONS = tuple(name for name in OPTIONS if name not in {"mode", "weights", "diversity"})
+_ALLOWED_OPTIONS = tuple(name for name in RETRIEVER_OPTIONS if name not in {"mode", "weights", "diversity"})
 _MMR_THRESHOLD = 0.5  # LlamaIndex's own default
 _OVERFETCH_FACTOR = 4  # hits to fetch per hit to return where predicates drop some
 _CHUNK_FETCH_K = 5_000  # chunks to fetch when node_ids name single chunks

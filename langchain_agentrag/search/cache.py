@@ -80,9 +80,9 @@ class QueryVectors:
     def put(self, agent: str | None, query: str, vector: Vectors) -> None:
         """Cache a copy of a vector."""
         if self._size:
-            kept = vector.copy()
-            kept.flags.writeable = False
-            self._cache.put(agent, query, kept)
+            copy = vector.copy()
+            copy.flags.writeable = False
+            self._cache.put(agent, query, copy)
 
     def forget(self, agent: str | None) -> None:
         """Drop the vectors of an agent."""

@@ -101,7 +101,7 @@ class QueryEmbedder:
                 f"The model embedded the query in {len(vector)} dimensions, the store holds {dimension}: "
                 "open the store with the model it was built with."
             )
-        background = self._model.background()
+        background = self._model.background
         if keep:
             self._cache.put(query.request.scope.agent_id, query.text, vector)
         return replace(query, vector=vector, background=background.mean, lowest_background=background.lowest)

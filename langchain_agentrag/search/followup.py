@@ -159,10 +159,10 @@ _OTHERS_ZH = re.compile(r"^(?:其他|其它|其余|别的|同样)")
 
 def words_of(text: str) -> list[str]:
     """Split a text into words, in order: at spaces, and Chinese with jieba."""
-    found: list[str] = []
+    words: list[str] = []
     for token in _TOKEN.findall(text):
-        found += _joined(segment(get_segmenter(), token)) if _HAN.match(token) else [token.strip(".'’-/")]
-    return [word for word in found if word]
+        words += _joined(segment(get_segmenter(), token)) if _HAN.match(token) else [token.strip(".'’-/")]
+    return [word for word in words if word]
 
 
 def _joined(words: Sequence[str]) -> list[str]:
@@ -266,11 +266,11 @@ def _refers_back_en(text: str, *, led: bool) -> bool:
     if _ALWAYS_EN.search(text) and not _EXISTS.search(text):
         return True
     spared = _EXPLETIVE.sub(" ", text)
-    if any(not _has_antecedent(spared[: found.start()]) for found in _PRONOUN_EN.finditer(spared)):
+    if any(not _has_antecedent(spared[: match.start()]) for match in _PRONOUN_EN.finditer(spared)):
         return True
-    if any(not topic_words(spared[: found.start()]) for found in _POSSESSIVE_EN.finditer(spared)):
+    if any(not topic_words(spared[: match.start()]) for match in _POSSESSIVE_EN.finditer(spared)):
         return True
-    if any(_points_back(spared, found) for found in _POINTER_EN.finditer(spared)):
+    if any(_points_back(spared, match) for match in _POINTER_EN.finditer(spared)):
         return True
     asks = bool(_ASKS_EN.match(text))
     short = len(text.split()) <= _MAX_FRAGMENT
@@ -283,11 +283,11 @@ def _has_antecedent(before: str) -> bool:
     return bool(borders) and bool(topic_words(before[: borders[-1].start()]))
 
 
-def _points_back(text: str, found: re.Match[str]) -> bool:
-    pointer, following = found[1].lower(), (found[2] or "").lower()
-    before = text[: found.start()].split()
+def _points_back(text: str, match: re.Match[str]) -> bool:
+    pointer, following = match[1].lower(), (match[2] or "").lower()
+    before = text[: match.start()].split()
     previous = re.sub(r"\W", "", before[-1]).lower() if before else ""
-    if following in _DEICTIC or _has_antecedent(text[: found.start()]):
+    if following in _DEICTIC or _has_antecedent(text[: match.start()]):
         return False
     if pointer == "that":  # behind a noun it opens a clause, before a determiner it joins one
         after_noun = bool(previous) and previous not in STOP_WORDS and previous not in GENERIC
@@ -306,7 +306,7 @@ def _refers_back_zh(text: str, *, led: bool) -> bool:
     if bare.startswith("其中") or (_OTHERS_ZH.match(bare) and not topic_words(bare)):
         return True
     spared = _TIME_ZH.sub("", bare)
-    if any(not _has_antecedent_zh(spared, found) for found in _POINTER_ZH.finditer(spared)):
+    if any(not _has_antecedent_zh(spared, match) for match in _POINTER_ZH.finditer(spared)):
         return True
     if (pointer := _ORDINAL_ZH.search(bare)) is not None:
         behind = bare[pointer.end() :]
@@ -314,14 +314,14 @@ def _refers_back_zh(text: str, *, led: bool) -> bool:
     return bool(_INSIDE_ZH.match(bare))
 
 
-def _has_antecedent_zh(text: str, found: re.Match[str]) -> bool:
+def _has_antecedent_zh(text: str, match: re.Match[str]) -> bool:
     """Whether the question itself contains the antecedent of a demonstrative."""
-    before = text[: found.start()]
-    if found[0].startswith("其"):
+    before = text[: match.start()]
+    if match[0].startswith("其"):
         return bool(topic_words(before))
     if before and (before[-1] in "》”」』）)" or re.search(r"[A-Za-z0-9]\s*$", before)):
-        return found[0][0] in "这那"  # "E1102 这个报警": named right before
-    borders = list(_BOUND_ZH.finditer(before + found[0][0]))
+        return match[0][0] in "这那"  # "E1102 这个报警": named right before
+    borders = list(_BOUND_ZH.finditer(before + match[0][0]))
     return bool(borders) and bool(topic_words(before[: borders[-1].start()]))
 
 
@@ -435,8 +435,8 @@ def read_history(history: object) -> tuple[HistoryTurn, ...]:
             "messages."
         )
     turns = [_turn(place, item) for place, item in enumerate(history)]
-    said = [turn for turn in turns if turn.text.strip() and turn.role not in _SILENT_ROLES]
-    return tuple(said[-RECENT:])
+    messages = [turn for turn in turns if turn.text.strip() and turn.role not in _SILENT_ROLES]
+    return tuple(messages[-RECENT:])
 
 
 def _turn(place: int, item: object) -> HistoryTurn:
@@ -444,9 +444,10 @@ def _turn(place: int, item: object) -> HistoryTurn:
     content: object = item
     if isinstance(item, Mapping):
         role = item.get("role", item.get("type"))
-        held = data if isinstance(data := item.get("data"), Mapping) else item  # LangChain's messages_to_dict
-        content = next((held[key] for key in _CONTENTS if held.get(key)), None)
-        if role is None and not any(key in held for key in _CONTENTS):
+        # "data" is where LangChain's messages_to_dict puts the message
+        message = data if isinstance(data := item.get("data"), Mapping) else item
+        content = next((message[key] for key in _CONTENTS if message.get(key)), None)
+        if role is None and not any(key in message for key in _CONTENTS):
             raise InvalidQueryError(
                 f"history[{place}] has neither role nor content, but the keys {', '.join(map(repr, item)) or 'none'}: "
                 'pass {"role": …, "content": …}.'
@@ -489,22 +490,22 @@ def complete_question(query: str, turns: Sequence[HistoryTurn]) -> CompletedQues
     """
     if not turns or not is_followup(query):
         return CompletedQuestion(query)
-    asked, answer = _before(turns)
+    questions, answer = _context(turns)
     words = _item(query, turns) or []
     rest = is_elliptical(query)
     take = content_words if rest else subject_words
     numbered = bool(re.search(r"\d", query))
-    for text in map(to_simplified, asked):
+    for text in map(to_simplified, questions):
         words += [word for word in take(text) if not (numbered and word[:1].isdigit())]
     if not rest:
         words += _names(to_simplified(answer))[:_MAX_FROM_ANSWER]
     known = {word.casefold() for word in content_words(query)}
-    kept = [word for word in dict.fromkeys(words) if word.casefold() not in known]
-    added = " ".join(kept[:_MAX_ADDED])
+    new_words = [word for word in dict.fromkeys(words) if word.casefold() not in known]
+    added = " ".join(new_words[:_MAX_ADDED])
     return CompletedQuestion(f"{added} {query}", added) if added else CompletedQuestion(query)
 
 
-def _before(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
+def _context(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
     """Earlier questions, from the last one back to a standalone one, and the last answer."""
     roles = {turn.role for turn in turns}
     users = (
@@ -512,14 +513,14 @@ def _before(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
         if "user" in roles
         else [turn.text for turn in turns]
     )
-    asked: list[str] = []
+    questions: list[str] = []
     for text in reversed(users):
-        asked.append(text)
+        questions.append(text)
         # without roles the last turn may be an answer
-        if not is_followup(text) and ("user" in roles or len(asked) > 1):
+        if not is_followup(text) and ("user" in roles or len(questions) > 1):
             break
     answers = [turn.text for turn in turns if turn.role == "assistant"]
-    return asked, answers[-1] if answers else ""
+    return questions, answers[-1] if answers else ""
 
 
 def _names(answer: str) -> list[str]:
@@ -527,8 +528,8 @@ def _names(answer: str) -> list[str]:
     content = [word for word in topic_words(answer) if not word[:1].isdigit()]
     if len(content) <= _SHORT_ANSWER:
         return content
-    named = [next(filter(None, found.groups())) for found in _NAMES.finditer(answer)]
-    return [name for name in dict.fromkeys(named) if topic_words(name)]
+    names = [next(filter(None, match.groups())) for match in _NAMES.finditer(answer)]
+    return [name for name in dict.fromkeys(names) if topic_words(name)]
 
 
 def _item(query: str, turns: Sequence[HistoryTurn]) -> list[str]:

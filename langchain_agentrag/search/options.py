@@ -26,7 +26,7 @@ from langchain_agentrag.search.followup import HistoryTurn, read_history
 from langchain_agentrag.search.fusion import FusionName, check_fusion, check_weights
 from langchain_agentrag.search.rerank import Reranker, check_reranker
 from langchain_agentrag.store.protocols import Vectors
-from langchain_agentrag.text.sentences import has_content
+from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.times import EPOCH, check_duration, check_time
 from langchain_agentrag.types import SearchMode
 
@@ -137,7 +137,7 @@ def _ignoring_name(check: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
 
 _check_bound = partial(
     check_time, now=EPOCH
-)  # a bound relative to the present is resolved in `check_request`
+)  # bounds relative to the present are resolved in `check_request`
 
 
 class SearchOptions(TypedDict, total=False):
@@ -247,6 +247,7 @@ class SearchRequest:
         fetch_k: Candidates that later stages choose from, >= k.
         weights: Share of (vector, keyword), adding up to 1; None lets the fusion rule choose.
         now: Present time.
+        needs_postprocessing: Whether `collapse`, `reranker`, `diversity` or `neighbours` choose among the candidates.
 
     The other attributes are the options of the same name, see `OPTIONS`.
     """
@@ -275,6 +276,7 @@ class SearchRequest:
     recency: timedelta | None = None
     now: datetime = field(default=EPOCH, compare=False)
     quarantined: bool = False
+    needs_postprocessing: bool = False
 
     @property
     def uses_vector_index(self) -> bool:
@@ -330,8 +332,10 @@ def check_request(
     checked = {name: OPTIONS[name].check(name, value) for name, value in values.items()}
     now = checked.pop("now", None) or present or datetime.now(UTC)
     wanted = check_count("k", k)
-    chooses = any(values.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
-    fetch_k = checked.pop("fetch_k", wanted * (_FETCH_FACTOR if chooses else 1))
+    needs_postprocessing = any(
+        values.get(name) for name in ("reranker", "diversity", "collapse", "neighbours")
+    )
+    fetch_k = checked.pop("fetch_k", wanted * (_FETCH_FACTOR if needs_postprocessing else 1))
     if "weights" not in checked and checked.get("fusion", "adaptive") != "adaptive":
         checked["weights"] = DEFAULT_WEIGHTS
     condition = checked.pop("filter", None)
@@ -348,6 +352,7 @@ def check_request(
         condition=condition,
         filter_text=words,
         now=now,
+        needs_postprocessing=needs_postprocessing,
         **checked,
     )
 

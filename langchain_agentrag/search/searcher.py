@@ -243,7 +243,9 @@ class Searcher:
     def _finished(self, ranked: RankedHits) -> Hits:
         """Run the later stages, and build explanations and the trace."""
         query, request = ranked.query, ranked.query.request
-        last_stage, chosen = postprocess(self._store, ranked)
+        last_stage, chosen = ranked.hits, ranked.hits[: request.k]
+        if request.needs_postprocessing:
+            last_stage, chosen = postprocess(self._store, ranked)
         hits = Hits(
             explain(ranked, chosen),
             query=request.query,

@@ -199,9 +199,7 @@ class BackgroundIndexer:
         if pending is None:
             return None
         last_indexed = self._last_indexed.setdefault(pending.id, pending.indexed)
-        if (
-            pending.indexed != last_indexed
-        ):  # two processes taking turns would each reload the graph every time
+        if pending.indexed != last_indexed:  # two processes taking turns would reload the graph each time
             self._last_indexed[pending.id] = pending.indexed
             return _OTHER_PROCESS_PAUSE
         self._indexes.chroma.import_chromadb()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 import secrets
 import shutil
 import sqlite3
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -18,7 +21,6 @@ from typing import TYPE_CHECKING
 from langchain_agentrag.errors import StoreError, native_errors
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.lock import WriteLock
-from langchain_agentrag.store.vacuum import vacuum_segments
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -32,6 +34,43 @@ _SQLITE_HEADER = 100
 _HNSW_HEADER = struct.Struct("<i6Q")
 _HEADER = "header.bin"
 _METADATA = "index_metadata.pickle"  # written last
+
+
+def _vacuum(path: str) -> list[str]:
+    """Vacuum a Chroma database, which overwrites its deleted rows, and return the ids of its segments."""
+    import sqlite3  # this function also runs alone, see `_vacuum_in_subprocess`
+    from contextlib import closing
+
+    with closing(sqlite3.connect(path, timeout=10.0)) as connection:
+        segments = [str(segment) for (segment,) in connection.execute("SELECT id FROM segments")]
+        connection.execute("PRAGMA secure_delete=ON")
+        connection.execute("VACUUM")
+    return segments
+
+
+def _vacuum_in_subprocess(path: Path) -> set[str]:
+    """`_vacuum` in an interpreter of its own, without site packages.
+
+    SQLite's file locks do not work between two SQLite libraries of one process, and Chroma brings its own: a search
+    running in this process would read pages while they move, and report a malformed database.
+
+    Raises:
+        OSError: The database is in use or unreadable.
+    """
+    try:
+        source = inspect.getsource(_vacuum)
+    except OSError:
+        source = ""
+    if (
+        not source or not sys.executable or getattr(sys, "frozen", False)
+    ):  # no source, or no interpreter to start
+        return set(_vacuum(str(path)))
+    script = f"import sys\n\n{source}\nsys.stdout.write('\\n'.join(_vacuum(sys.argv[1])))"
+    command = [sys.executable, "-I", "-S", "-c", script, str(path)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (our own script)
+    if completed.returncode:
+        raise OSError(completed.stderr.strip().rpartition("\n")[2])
+    return set(completed.stdout.split())
 
 
 def _zero_from(path: Path, start: int) -> None:
@@ -265,7 +304,7 @@ class ChromaFolder:
         """
         self.close()
         try:
-            segments = vacuum_segments(self._folder / DATABASE)
+            segments = _vacuum_in_subprocess(self._folder / DATABASE)
             for entry in self._folder.iterdir():
                 if entry.is_dir() and entry.name not in segments:
                     shutil.rmtree(entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ class StoreEmbedding:
         self._store, self._spec = store, spec
         self._guard = threading.RLock()
         self._embedder: Embedder | None = None
-        self._background: Background | None = None
         if spec is not None and store.catalog.manifest_value("embedding"):
             self._resolve()
 
@@ -50,22 +50,17 @@ class StoreEmbedding:
         with self._guard:
             return self._embedder or self._resolve()
 
+    @cached_property
     def background(self) -> Background:
-        """Return the cosines of unrelated texts: measured once per store, then read from its manifest."""
+        """Cosines of unrelated texts under the model: measured once per store, then read from its manifest."""
         with self._guard:
-            if self._background is None:
-                stored = self._store.catalog.manifest_value("background")
-                self._background = (
-                    Background(*stored) if isinstance(stored, list) else self._measure_background()
-                )
-            return self._background
+            stored = self._store.catalog.manifest_value("background")
+            return Background(*stored) if isinstance(stored, list) else self._measure_background()
 
     def _measure_background(self) -> Background:
         try:
             background = background_cosine(self.embedder)
-        except (
-            EmbeddingError
-        ) as error:  # a model that knows certain texts only, or one that is down at the moment
+        except EmbeddingError as error:  # the model knows certain texts only, or is down at the moment
             logger.warning("the model's background similarity could not be measured, 0 is assumed: %s", error)
             return Background()
         try:

@@ -150,16 +150,16 @@ class RetrieverConformance(ABC):
     def test_what_nothing_speaks_for_is_not_returned(self) -> None:
         """A passage unrelated to the query in words and meaning is not returned."""
         retriever = self.make_retriever(_text_nodes(("红苹果 apple", "蓝天空 sky", "绿草地 grass")), 3)
-        found = _texts(retriever.retrieve("红苹果 apple"))
-        expect(found[:1] == ["红苹果 apple"], "the passage itself is not first")
-        expect(len(found) == 1, f"junk beside the answer: {found[1:]}")
+        texts = _texts(retriever.retrieve("红苹果 apple"))
+        expect(texts[:1] == ["红苹果 apple"], "the passage itself is not first")
+        expect(len(texts) == 1, f"junk beside the answer: {texts[1:]}")
 
     def test_wanting_more_than_there_is_changes_nothing(self) -> None:
         """A larger k than the corpus neither fails nor changes the retriever."""
         retriever = self.make_retriever(_text_nodes(_POEM), 9)
-        found = retriever.retrieve("明月")
-        expect(len(found) <= len(_POEM), "more nodes than there are")
-        expect({"床前明月光", "举头望明月"} <= set(_texts(found)), "a line with the word is missing")
+        nodes = retriever.retrieve("明月")
+        expect(len(nodes) <= len(_POEM), "more nodes than there are")
+        expect({"床前明月光", "举头望明月"} <= set(_texts(nodes)), "a line with the word is missing")
 
     def test_an_empty_corpus_answers_nothing(self) -> None:
         """An empty corpus is not an error."""
@@ -167,8 +167,8 @@ class RetrieverConformance(ABC):
 
     def test_scores_are_numbers_from_0_to_1_best_first(self) -> None:
         """Scores can be compared and cut off."""
-        found = self.make_retriever(_text_nodes(_POEM), 4).retrieve("举头望明月")
-        raw = [one.score for one in found]
+        nodes = self.make_retriever(_text_nodes(_POEM), 4).retrieve("举头望明月")
+        raw = [node.score for node in nodes]
         scores = [score for score in raw if type(score) is float and 0 <= score <= 1]
         expect(scores, "nothing was found")
         expect(scores == raw, f"scores are {raw}")
@@ -179,15 +179,15 @@ class RetrieverConformance(ABC):
         """Retrieval has no side effects."""
         retriever = self.make_retriever(_text_nodes(_POEM), 3)
         first, second = (
-            [(found.node_id, found.score) for found in retriever.retrieve("明月")] for _ in range(2)
+            [(node.node_id, node.score) for node in retriever.retrieve("明月")] for _ in range(2)
         )
         expect(first == second, f"{first} then {second}")
 
     def test_nodes_come_back_under_their_ids_once(self) -> None:
         """Nodes of equal text stay separate; ids are unchanged."""
         nodes = _text_nodes(("重复的段落 twin", "重复的段落 twin", "另一个 other"))
-        found = self.make_retriever(nodes, 3).retrieve("重复的段落 twin")
-        ids = [one.node_id for one in found]
+        retrieved = self.make_retriever(nodes, 3).retrieve("重复的段落 twin")
+        ids = [node.node_id for node in retrieved]
         expect(len(ids) == len(set(ids)), f"repeated: {ids}")
         expect({"n0", "n1"} <= set(ids), f"one of the twins is lost: {ids}")
 
@@ -195,7 +195,7 @@ class RetrieverConformance(ABC):
         """Fusion identifies nodes by hash, so the hash must not depend on the query."""
         retriever = self.make_retriever(_text_nodes(_POEM), 4)
         hashes = [
-            {found.node_id: found.node.hash for found in retriever.retrieve(query)}
+            {node.node_id: node.node.hash for node in retriever.retrieve(query)}
             for query in ("明月", "举头望明月")
         ]
         shared = hashes[0].keys() & hashes[1].keys()
@@ -205,8 +205,8 @@ class RetrieverConformance(ABC):
     def test_bookkeeping_stays_out_of_prompts(self) -> None:
         """An LLM sees the node's text and its original metadata only."""
         node = TextNode(id_="n", text="举头望明月", metadata={"poet": "李白"})
-        for found in self.make_retriever([node], 1).retrieve("明月"):
-            content = found.node.get_content(MetadataMode.LLM)
+        for retrieved in self.make_retriever([node], 1).retrieve("明月"):
+            content = retrieved.node.get_content(MetadataMode.LLM)
             expect(content == "poet: 李白\n\n举头望明月", f"an LLM sees {content!r}")
 
     def test_a_query_bundle_may_bring_strings_to_embed(self) -> None:
@@ -217,9 +217,9 @@ class RetrieverConformance(ABC):
     def test_async_finds_the_same_and_blocks_nobody(self) -> None:
         """`aretrieve` returns what `retrieve` returns and does not block other coroutines."""
         retriever = self.make_retriever(_text_nodes([f"第{n}段 passage {n} 明月" for n in range(300)]), 5)
-        plain = [(found.node_id, found.score) for found in retriever.retrieve("明月 passage")]
-        found, ticks = asyncio.run(run_counting_ticks(lambda: retriever.aretrieve("明月 passage")))
-        expect(plain == [(one.node_id, one.score) for one in found], "async finds something else")
+        plain = [(node.node_id, node.score) for node in retriever.retrieve("明月 passage")]
+        nodes, ticks = asyncio.run(run_counting_ticks(lambda: retriever.aretrieve("明月 passage")))
+        expect(plain == [(node.node_id, node.score) for node in nodes], "async finds something else")
         expect(ticks, "the event loop was blocked")
 
     def test_retrieve_works_inside_a_running_loop(self) -> None:
@@ -237,8 +237,8 @@ class RetrieverConformance(ABC):
             TextNode(id_=f"n{place}", text=text, metadata={"owner": "a" if place < 2 else "b"})  # noqa: PLR2004
             for place, text in enumerate(texts)
         ]
-        found = self.make_retriever(nodes, k, owner_filter("a")).retrieve(query)
-        foreign = [one.text for one in found if one.node.metadata["owner"] != "a"]
+        retrieved = self.make_retriever(nodes, k, owner_filter("a")).retrieve(query)
+        foreign = [node.text for node in retrieved if node.node.metadata["owner"] != "a"]
         expect(not foreign, f"{query!r} returned {foreign}")
 
 
@@ -246,8 +246,8 @@ def _text_nodes(texts: Sequence[str]) -> list[TextNode]:
     return [TextNode(id_=f"n{place}", text=text) for place, text in enumerate(texts)]
 
 
-def _texts(found: Sequence[NodeWithScore]) -> list[str]:
-    return [one.node.get_content(MetadataMode.NONE) for one in found]
+def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
+    return [node.node.get_content(MetadataMode.NONE) for node in nodes]
 
 
 _LEAVES = tuple(
@@ -419,8 +419,8 @@ class VectorStoreConformance(ABC):
         store = self._store_with(*(f"第{n}段 passage" for n in range(300)))
         query = VectorStoreQuery(self.embed("passage"), query_str="passage", similarity_top_k=3)
         plain = store.query(query).ids
-        found, ticks = asyncio.run(run_counting_ticks(lambda: store.aquery(query)))
-        expect(found.ids == plain, "async finds something else")
+        result, ticks = asyncio.run(run_counting_ticks(lambda: store.aquery(query)))
+        expect(result.ids == plain, "async finds something else")
         expect(ticks, "the event loop was blocked")
 
     def _store_with(self, *texts: str) -> BasePydanticVectorStore:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.text.numerals import number_variants
+from langchain_agentrag.text.numerals import NUMERAL_CHARACTERS, number_variants
 from langchain_agentrag.text.tokenizer import (
     BIGRAM_SCRIPT,
     EMOJI,
@@ -359,7 +359,7 @@ class Analyzer:
             text: The query.
         """
         expanded, text = {field: dict(terms) for field, terms in query.items()}, matching_form(fold(text))
-        numbers = number_variants(text)
+        numbers = [] if NUMERAL_CHARACTERS.isdisjoint(text) else number_variants(text)
         variants = dict.fromkeys(numbers)
         if self._synonyms.groups:
             matched = self._synonyms.find(text) | {

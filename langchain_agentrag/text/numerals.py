@@ -127,6 +127,12 @@ _ARABIC_NUMBER = re.compile(r"(?<![A-Za-z0-9_.,:/+-])([0-9]+)(?![A-Za-z0-9_]|[.,
 _CHINESE_NUMBER = re.compile("([零一二三四五六七八九〇两十百千万亿]+)" + _COUNTED)
 
 
+NUMERAL_CHARACTERS = (
+    frozenset("0123456789两") | CHINESE_DIGITS.keys() | CHINESE_UNITS.keys() | _LARGE_UNITS.keys()
+)
+"""Characters of which a text has at least one if it has number variants."""
+
+
 def number_variants(text: str) -> list[str]:
     """Return the numbers of a query in their other written form: 三十 for 30, 二〇二四年 for 2024年, 30 for 三十.
 

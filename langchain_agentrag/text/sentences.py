@@ -29,11 +29,6 @@ _MAX_UNBROKEN = 32  # characters; longest sequence kept whole: family emoji have
 _WRAP_WIDTHS = range(30, 140)  # columns at which editors and mail programs wrap a paragraph
 
 
-def has_content(text: str) -> bool:
-    """Return whether a text has a letter, digit or symbol, not only space, control characters and punctuation."""
-    return any(unicodedata.category(char)[0] not in "ZCP" for char in text)
-
-
 def sentence_ends(text: str, after: int, to: int) -> Iterator[int]:
     """Yield positions in (after, to] directly after a sentence, with its closing quotes and brackets."""
     for match in _SENTENCE_END.finditer(text, max(0, after - _LOOK_BACK), min(len(text), to + _LOOK_BACK)):

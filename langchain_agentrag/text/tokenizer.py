@@ -345,6 +345,11 @@ def code_terms(run: str) -> list[str]:
     return [term.text for term in terms if term.kind == kind and is_code(term.text)]
 
 
+def has_content(text: str) -> bool:
+    """Return whether a text has a letter, digit or symbol, not only space, control characters and punctuation."""
+    return any(unicodedata.category(char)[0] not in "ZCP" for char in text)
+
+
 def is_code(term: str) -> bool:
     """Return whether a term is a code: a name with a digit, a version, an address, a long number."""
     return any(char.isdigit() for char in term) and (len(term) >= _MIN_CODE_NUMBER or not term.isdigit())

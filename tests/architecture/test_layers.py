@@ -6,8 +6,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +88,14 @@ def test_import_contracts_are_kept():
         [tool, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_no_two_modules_import_each_other():
+    """Neither directly nor through others, neither lazily nor for types alone."""
+    graph = grimp.build_graph("langchain_agentrag")
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    del imports["langchain_agentrag"]  # the lazy public names
+    TopologicalSorter(imports).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

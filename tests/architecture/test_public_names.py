@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import langchain_agentrag
+import langchain_agentrag.evaluation
+import langchain_agentrag.llama_index
 
 PROMISED = [
     "AgentMemoryConnector",
@@ -56,10 +62,47 @@ def test_public_names_are_pinned():
 
 
 @pytest.mark.parametrize("name", PROMISED)
-def test_public_name_loads_and_is_documented(name: str):
-    thing = getattr(langchain_agentrag, name)
-    assert thing.__doc__
+def test_public_name_loads_and_is_listed(name: str):
+    assert getattr(langchain_agentrag, name) is not None
     assert name in dir(langchain_agentrag)
+
+
+def documented_objects() -> Iterator[tuple[str, Any]]:
+    """Yield the public classes and functions, and the public methods that the package's own classes define."""
+    for package in (langchain_agentrag, langchain_agentrag.llama_index, langchain_agentrag.evaluation):
+        for name in package.__all__:
+            thing = getattr(package, name)
+            if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+                continue  # a constant or a type alias
+            label = f"{package.__name__}.{name}"
+            yield label, thing
+            for attribute, member in vars(thing).items() if inspect.isclass(thing) else ():
+                function = getattr(member, "__func__", member)
+                if not attribute.startswith("_") and (
+                    inspect.isfunction(function) or isinstance(member, property)
+                ):
+                    yield f"{label}.{attribute}", member
+
+
+# words of a former private vocabulary, and pronouns instead of a name
+RIDDLES = re.compile(
+    r"\b(?:legs?|trail|shelf|told|somebody|someone|whoever|whom|what it (?:is|was|has)|what (?:was|is) (?:asked|said|shown))\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "thing"), list(documented_objects()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_first_line_of_a_docstring_is_a_plain_sentence(name: str, thing: Any):
+    document = inspect.getdoc(thing)
+    assert document, f"{name} has no docstring"
+    first, *rest = document.split("\n\n")[0].splitlines()
+    assert first.endswith((".", ":")) or rest, f"{name}: {first!r} is not a sentence"
+    assert not rest, f"{name}: the first sentence is longer than its line: {first!r}"
+    assert first[0].isupper() or first[0] in '`"', f"{name}: {first!r} begins with a small letter"
+    assert 2 <= len(first.split()) < 25, f"{name}: {first!r} is no sentence, or too long a one"
+    assert not RIDDLES.search(first), f"{name}: {first!r} does not say it in the field's words"
 
 
 def test_an_unknown_name_is_an_attribute_error():

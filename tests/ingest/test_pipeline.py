@@ -8,7 +8,7 @@ import pytest
 
 from langchain_agentrag import Chunking, DualIndexer, SourceDocument
 from langchain_agentrag.ingest import pipeline
-from langchain_agentrag.text.sentences import has_content
+from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.types import SyncReport
 from tests.fakes import RecordingEmbeddings
 

@@ -176,7 +176,7 @@ def test_of_passages_no_closer_than_unrelated_text_the_nearer_comes_first(tmp_pa
     vectors = {"far": [0.1, 1], "near": [0.7, 0.7], "nearer": [0.8, 0.6], "query": [1, 0]}
     with DualIndexer(tmp_path / "s", GivenVectors(vectors, [0.01, 1]), chroma="auto") as store:
         store.index_documents(documents("far", "near", "nearer"))
-        assert store._embedder._model.background().mean > 0.99, "the model finds everything alike"
+        assert store._embedder._model.background.mean > 0.99, "the model finds everything alike"
         for mode in ("vector", "hybrid"):
             hits = store.search("query", mode=mode)
             assert [hit.text for hit in hits] == ["nearer", "near", "far"]

@@ -196,7 +196,7 @@ def _histories(content: object, name: str) -> list[tuple[str, list[Any]]] | None
     try:
         content = (
             json.loads(content) if isinstance(content, str) else content
-        )  # older versions encoded it twice
+        )  # older versions encode it twice
     except (ValueError, RecursionError):
         content = None
     if isinstance(content, list):

@@ -59,10 +59,10 @@ class _RetrievalCall:
         left = budget.left(history).get("characters")
         self.max_characters = None if left is None else left // together
 
-    def call(self, found: Evidence) -> RetrievalCall:
+    def call(self, evidence: Evidence) -> RetrievalCall:
         """Return the record of the call."""
         call = self._request.tool_call
-        return RetrievalCall.from_tool_call(self.kind, call["name"], call["args"], found, call["id"] or "")
+        return RetrievalCall.from_tool_call(self.kind, call["name"], call["args"], evidence, call["id"] or "")
 
     @property
     def earlier_answer(self) -> ToolMessage | None:
@@ -103,14 +103,14 @@ def _add_call(
         return replace(history.with_usage(characters=len(text)), idle=history.idle + 1)
     if mark["what"] != "made":
         return history.with_usage(characters=len(text))
-    found = Evidence() if answer.status == "error" else extract_evidence(text, answer.artifact)
-    made = RetrievalCall.from_tool_call(kind, call["name"], call["args"], found, call["id"] or "")
+    evidence = Evidence() if answer.status == "error" else extract_evidence(text, answer.artifact)
+    call_record = RetrievalCall.from_tool_call(kind, call["name"], call["args"], evidence, call["id"] or "")
     if "refs" in mark:
-        made = replace(made, passage_ids=tuple(mark["refs"]), previews=tuple(mark["heads"]))
+        call_record = replace(call_record, passage_ids=tuple(mark["refs"]), previews=tuple(mark["heads"]))
     coverage = tuple(mark.get("told", ()))
     if len(coverage) == len(history.coverage):
         coverage = tuple(map(max, coverage, history.coverage))
-    history = history.with_call(made, len(text), 0.0, same=bool(mark.get("same")))
+    history = history.with_call(call_record, len(text), 0.0, same=bool(mark.get("same")))
     return replace(history, coverage=coverage or history.coverage)
 
 
@@ -242,14 +242,14 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
 
     def before_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
         """Start the history of a run with its question."""
-        asked = next((m for m in reversed(state["messages"]) if isinstance(m, HumanMessage)), None)
+        question = next((m for m in reversed(state["messages"]) if isinstance(m, HumanMessage)), None)
         history = self._add_last_step(state, self._kinds(())).new_run(
-            str(asked.text) if asked is not None else ""
+            str(question.text) if question is not None else ""
         )
         return {MARK: history.as_json()}
 
     async def abefore_agent(self, state: BudgetState, runtime: Runtime[Any]) -> dict[str, Any]:
-        """`before_agent`."""
+        """`before_agent` for asynchronous runs."""
         return self.before_agent(state, runtime)
 
     def wrap_model_call(
@@ -391,14 +391,14 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         if not isinstance(response, ToolMessage):
             return response
         history, text = step.history, _text_of(response)
-        found = Evidence() if response.status == "error" else extract_evidence(text, response.artifact)
+        evidence = Evidence() if response.status == "error" else extract_evidence(text, response.artifact)
         coverage = history.coverage
-        if self._sufficiency is not None and history.question and found.texts:
-            coverage = self._sufficiency.judge(history.question, found.texts, coverage)
+        if self._sufficiency is not None and history.question and evidence.texts:
+            coverage = self._sufficiency.judge(history.question, evidence.texts, coverage)
         note, same = "", None
         if step.kind == "search":
-            same = self._budget.same_as(history, found.passage_ids)
-        if same is not None and not history.has_new("search", found.passage_ids):
+            same = self._budget.same_as(history, evidence.passage_ids)
+        if same is not None and not history.has_new("search", evidence.passage_ids):
             response = response.model_copy(update={"content": self._replies.nothing_new(same, history)})
         elif same is not None:
             note = self._replies.little_new(same)
@@ -408,11 +408,11 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
             "same": same is not None,
             "seconds": seconds,
             "told": list(coverage),
-            "refs": list(found.passage_ids),
-            "heads": [preview(one) for one in found.texts],
+            "refs": list(evidence.passage_ids),
+            "heads": [preview(one) for one in evidence.texts],
         }
         missing = uncovered_parts(history.question, coverage) if self._sufficiency is not None else []
-        left = self._budget.left(history.with_call(step.call(found), 0, 0.0))
+        left = self._budget.left(history.with_call(step.call(evidence), 0, 0.0))
         left.pop("characters", None)
         beside = self._replies.status(history, missing, left) if self._restate else ""
         content = _cut(response.content, step.max_characters, self._replies.truncated())
