@@ -1,9 +1,9 @@
-"""What the caches of query vectors and of results save a search that was asked before.
+"""Time saved by the caches of query vectors and of results for a repeated search.
 
     python benchmarks/caches.py [--embeddings local|hash] [--rounds 3]
 
-The questions of `benchmarks/paraphrase` are asked of its corpus, each several times: without caches, with the vectors
-of queries kept, and with results kept as well. The first round of each setting, when nothing is known, is left out.
+The questions of `benchmarks/paraphrase` are searched in its corpus, each several times: without caches, with cached
+query vectors, and with cached results as well. The first round of each setting, with empty caches, is not counted.
 """
 
 from __future__ import annotations

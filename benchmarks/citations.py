@@ -1,10 +1,11 @@
-"""How far the rules of the citation checker can be relied on, on the passages of collections.
+"""Accuracy of the rules of the citation checker on passages of collections.
 
     python benchmarks/citations.py [DATA]
 
-First the sentences a stranger wrote with their verdicts (citations_sentences.jsonl): per language and true verdict, how
-many got which. Then, with DATA, sentences of a passage are checked against it: as they are (to be supported), with a
-number changed (unsupported), with a negation put in (contradicted), and against another passage (not supported).
+First, sentences of an independent author with their verdicts (citations_sentences.jsonl): counts of verdicts per
+language and true verdict. Then, with DATA, sentences of a passage are checked against it: unchanged (expected:
+supported), with a number changed (unsupported), with an inserted negation (contradicted), and against another passage
+(not supported).
 """
 
 from __future__ import annotations

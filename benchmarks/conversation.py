@@ -1,9 +1,9 @@
-"""How often a question in a conversation is understood without a model: python benchmarks/conversation.py [--failures]
+"""Accuracy of completing follow-up questions by rules: python benchmarks/conversation.py [--failures]
 
 `dialogues/dialogues.jsonl` holds dialogues in Chinese and English written for this purpose. The rules
-of `search/followup.py` were changed for what went wrong in part "dev" alone; what went wrong in
-part "held" was counted and left. A question that stands alone must stay exactly as it is; one that leans must come out
-with the words in `must` and without those in `without`.
+of `search/followup.py` were only changed after failures in part "dev"; part "held" is held out.
+An independent question must stay unchanged; a follow-up question must be completed with the words in `must` and without
+those in `without`.
 """
 
 from __future__ import annotations

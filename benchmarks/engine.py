@@ -2,7 +2,7 @@
 
     python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer 100000] [--waiting 80000]
 
-Vectors are given (384 dimensions, clustered as text embeddings are); texts are mixed Chinese and English. With
+Vectors are precomputed (384 dimensions, clustered like text embeddings); texts are mixed Chinese and English. With
 `--peer N`, N of the texts are also written by langchain-chroma in the same run, for the ratio; with `--waiting N`, N of
 them are searched while they are unindexed, before their graph is built.
 """

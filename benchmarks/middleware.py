@@ -1,10 +1,10 @@
-"""What middleware adds to one step of a LangChain agent (one answer of the model and one call of a tool).
+"""Time that middleware adds to one step of a LangChain agent (one answer of the model and one call of a tool).
 
     python benchmarks/middleware.py [--steps 60] [--rounds 5]
 
-A scripted model that costs nothing calls a tool that costs nothing, so what is measured is the frame around them. The
-same run is made with and without each middleware, in turns; the figure is the median of the differences, step by step.
-"an empty one" is LangChain's own price for a middleware that does nothing around a tool.
+A scripted model and a tool that take no time are used, so that only the overhead is measured. The same run is made with
+and without each middleware, alternating; the figure is the median of the differences, step by step. "an empty one" is
+LangChain's own overhead for a middleware that does nothing around a tool.
 """
 
 from __future__ import annotations

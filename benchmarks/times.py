@@ -1,4 +1,4 @@
-"""What ranges of time, the bonus for being recent, and expired documents cost a search.
+"""Time that time ranges, the recency bonus and expired documents add to a search.
 
 python benchmarks/times.py --documents 20000
 """
