@@ -1,10 +1,10 @@
 """Speed of the engine, embedding excluded: writing, reopening, hybrid search, filters, recall of the vector index.
 
-    python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer 100000] [--waiting 80000]
+    python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer 100000] [--unindexed 80000]
 
 Vectors are precomputed (384 dimensions, clustered like text embeddings); texts are mixed Chinese and English. With
-`--peer N`, N of the texts are also written by langchain-chroma in the same run, for the ratio; with `--waiting N`, N of
-them are searched while they are unindexed, before their graph is built.
+`--peer N`, N of the texts are also written by langchain-chroma in the same run, for the ratio; with `--unindexed N`, N
+of them are searched before their graph is built.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--peer", type=int, default=0, metavar="N", help="compare writing N texts")
     parser.add_argument(
-        "--waiting",
+        "--unindexed",
         type=int,
         default=0,
         metavar="N",

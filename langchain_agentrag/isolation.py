@@ -182,7 +182,7 @@ class IsolationCheck:
                 f"{_owner_name(outsider)} was shown {chunk_name} of {_owner_name(next(iter(true_owners)))} by {call}"
             )
         elif reported_owner not in owners:
-            self._add_leak(f"{_owner_name(outsider)} was told a wrong owner of {chunk_name} by {call}")
+            self._add_leak(f"{_owner_name(outsider)} got a wrong owner of {chunk_name} by {call}")
 
     def _check_scores(self, outsider: str | None, query: str, hits: Sequence[Hit]) -> None:
         """Compare the BM25 scores of hits with those computed from the documents in the outsider's scope."""

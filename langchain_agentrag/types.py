@@ -325,7 +325,7 @@ class Hits(list[Hit]):
         searched: Query that was run: the question, completed from the conversation if it was a follow-up.
         mode: Indexes that were used.
         degraded: One "index: reason" per index that failed; empty when all is well.
-        trace: Account of the search, with `explain=True`; else None.
+        trace: Trace of the search, with `explain=True`; else None.
     """
 
     def __init__(

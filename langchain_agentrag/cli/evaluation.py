@@ -132,7 +132,7 @@ def evaluate(
     document = {
         "run": run,
         "changes": changes,
-        "legs": ev.compare_settings(result),
+        "comparisons": ev.compare_settings(result),
         "failures": failures,
         "advice": None if advice is None else _advice_document(advice),
     }

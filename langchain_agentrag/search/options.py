@@ -144,7 +144,7 @@ class SearchOptions(TypedDict, total=False):
     """Options of a search, all by keyword; None stands for the default. See `OPTIONS` and the GUIDE."""
 
     filter: Annotated[Any, Option(
-        _ignoring_name(parse), "a filter, see `filters`", "none",
+        _ignoring_name(parse), 'a filter such as {"type": "manual"}', "none",
         "Keeps documents whose metadata match; it narrows what the agent may see and cannot widen it.",
     )]  # fmt: skip
     mode: Annotated[SearchMode, Option(
@@ -156,7 +156,7 @@ class SearchOptions(TypedDict, total=False):
     )]  # fmt: skip
     fusion: Annotated[FusionName, Option(
         _ignoring_name(check_fusion), '"adaptive", "convex", "rrf", "dbsf", "relative"', '"adaptive"',
-        "Rule that fuses the two rankings, see `fusion`.",
+        "Rule that fuses the scores of the two indexes.",
     )]  # fmt: skip
     fetch_k: Annotated[int | None, Option(
         check_count, "a whole number >= 1", "k, or 4 k if a later stage chooses among the candidates",
@@ -164,7 +164,7 @@ class SearchOptions(TypedDict, total=False):
     )]  # fmt: skip
     score_threshold: Annotated[float | None, Option(
         _check_share, "0 to 1", "0",
-        "Lowest score of a hit; where a reranker gives scores of its own, of those too.",
+        "Lowest score of a hit, both fused and, with a reranker, reranked.",
     )]  # fmt: skip
     max_per_document: Annotated[int | None, Option(
         check_count, "a whole number >= 1", "no limit", "Most hits of one document.",
@@ -180,7 +180,7 @@ class SearchOptions(TypedDict, total=False):
     )]  # fmt: skip
     rerank_timeout: Annotated[float | None, Option(
         _check_seconds, "seconds > 0", "no limit",
-        "Time for the reranker; candidates it has not scored by then keep the fused order.",
+        "Time for the reranker; candidates without a new score by then keep the fused order.",
     )]  # fmt: skip
     collapse: Annotated[bool | float | None, Option(
         _check_collapse, "True, False, or a Jaccard similarity in (0, 1]", "False",
@@ -199,10 +199,11 @@ class SearchOptions(TypedDict, total=False):
     )]  # fmt: skip
     rewriter: Annotated[LanguageModel | None, Option(
         _check_rewriter, "a function prompt -> text, or a chat model of LangChain or LlamaIndex", "none",
-        "Language model that completes a follow-up question; without one, rules do.",
+        "Language model that completes a follow-up question; by default it is completed by rules.",
     )]  # fmt: skip
     rewrite_timeout: Annotated[float | None, Option(
-        _check_seconds, "seconds > 0", f"{REWRITE_TIMEOUT:g}", "Time for the rewriter; after it, rules complete.",
+        _check_seconds, "seconds > 0", f"{REWRITE_TIMEOUT:g}",
+        "Time for the rewriter; after that the question is completed by rules.",
     )]  # fmt: skip
     vector: Annotated[Sequence[float] | None, Option(
         _check_vector, "a list of finite numbers", "embedded by the store's model",
@@ -217,7 +218,7 @@ class SearchOptions(TypedDict, total=False):
     )]  # fmt: skip
     recency: Annotated[timedelta | float | None, Option(
         check_duration, "a timedelta or seconds > 0", "none",
-        "Half-life of a bonus for recent documents that reorders near-equals, see `fusion.recency_boost`.",
+        "Half-life of a bonus for recent documents, which reorders hits of nearly equal scores.",
     )]  # fmt: skip
     now: Annotated[Any, Option(
         check_time, "a datetime, a date, or ISO text", "the store's clock",

@@ -136,7 +136,7 @@ class BackgroundIndexer:
             raise StoreError("There are chunks without a vector in the catalog: run verify().")
         rows = [row for row, _ in page]
         entry = self._catalog.add_journal_entry(partition.id, "handing", None, range(rows[0], rows[-1] + 1))
-        failpoint("handover-announced")
+        failpoint("background-announced")
         try:
             vector_index = self._indexes.open_vector_index(partition)
             vector_index.add(rows, unpack_vectors([packed for _, packed in page]))
@@ -145,11 +145,11 @@ class BackgroundIndexer:
         except BaseException:
             self._recover()
             raise
-        failpoint("handover-written")
+        failpoint("background-written")
         with self._catalog.transaction() as connection:
             connection.execute("UPDATE partitions SET indexed = ? WHERE id = ?", (rows[-1], partition.id))
             connection.execute("DELETE FROM journal WHERE id = ?", (entry,))
-        failpoint("handed-over")
+        failpoint("background-committed")
         self._indexes.chroma.mark_written(partition.collection or "", rows[-1])
         self._last_indexed[partition.id] = rows[-1]
 
