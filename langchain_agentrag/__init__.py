@@ -102,11 +102,7 @@ __getattr__ = lazy_getattr(
         "guard.operations": ["Operations"],
         "guard.tool_rules": ["GuardedTool", "NothingDone", "ToolRule"],
         "indexer": ["AgentView", "DualIndexer"],
-        "langchain.middleware": [
-            "MemoryRecorderMiddleware",
-            "RetrievalBudgetMiddleware",
-            "ToolGuardMiddleware",
-        ],
+        "langchain.middleware": ["MemoryRecorderMiddleware", "RetrievalBudgetMiddleware", "ToolGuardMiddleware"],
         "langchain.record_manager": ["HybridRecordManager"],
         "langchain.retriever": ["HybridRetriever"],
         "langchain.sql_tool": ["SQLTool"],

@@ -223,9 +223,7 @@ def time_range_filter(after: object, before: object, now: datetime | None = None
     now = now or datetime.now(UTC)
     bounds = (("after", "$gte", after), ("before", "$lt", before))
     parts: list[Filter] = [
-        Condition(TIME, operator, check_time(name, bound, now))
-        for name, operator, bound in bounds
-        if bound is not None
+        Condition(TIME, operator, check_time(name, bound, now)) for name, operator, bound in bounds if bound is not None
     ]
     return _join(parts) if parts else None
 
@@ -247,13 +245,9 @@ def _walk(root: Filter) -> Iterator[Filter]:
 
 def _check_limits(depth: int, count: int) -> None:
     if depth > MAX_DEPTH:
-        raise FilterError(
-            f"The filter is nested deeper than {MAX_DEPTH} levels of $and, $or and $not: flatten it."
-        )
+        raise FilterError(f"The filter is nested deeper than {MAX_DEPTH} levels of $and, $or and $not: flatten it.")
     if count > MAX_CONDITIONS:
-        raise FilterError(
-            f"The filter has more than {MAX_CONDITIONS} conditions: use $in with a list of values."
-        )
+        raise FilterError(f"The filter has more than {MAX_CONDITIONS} conditions: use $in with a list of values.")
 
 
 class _Parser:
@@ -274,18 +268,14 @@ class _Parser:
             raise _error(key, "is not a metadata key", "Keys must be strings")
         if key in {"$and", "$or"}:
             if not isinstance(value, list | tuple):
-                raise _error(
-                    {key: value}, f"needs a list for {key}", f'Write {{"{key}": [{{...}}, {{...}}]}}'
-                )
+                raise _error({key: value}, f"needs a list for {key}", f'Write {{"{key}": [{{...}}, {{...}}]}}')
             parts = tuple(self.mapping(part, depth + 1) for part in value)
             return And(parts) if key == "$and" else Or(parts)
         if key == "$not":
             return Not(self.mapping(value, depth + 1))
         if key.startswith("$"):
             raise _unknown_operator(key)
-        return (
-            self.conditions(key, value, depth) if isinstance(value, Mapping) else self.leaf(key, "$eq", value)
-        )
+        return self.conditions(key, value, depth) if isinstance(value, Mapping) else self.leaf(key, "$eq", value)
 
     def conditions(self, key: str, value: Mapping[Any, Any], depth: int) -> Filter:
         """Operators on one key: `{"$gte": 1, "$lte": 3}`."""
@@ -374,12 +364,7 @@ _TESTS: dict[str, Callable[[Condition, object], bool]] = {
     "$lte": _ordering(frozenset({-1, 0})),
     "$in": _is_in,
     "$contains": _contains,
-    "$icontains": lambda condition, value: (
-        isinstance(value, str) and condition.operand.lower() in value.lower()
-    ),
+    "$icontains": lambda condition, value: isinstance(value, str) and condition.operand.lower() in value.lower(),
 }
-OPERATORS = (
-    *("$eq", "$ne", "$gt", "$gte", "$lt", "$lte"),
-    *("$in", "$nin", "$contains", "$icontains", "$exists"),
-)
+OPERATORS = (*("$eq", "$ne", "$gt", "$gte", "$lt", "$lte"), *("$in", "$nin", "$contains", "$icontains", "$exists"))
 """Operators of a condition."""

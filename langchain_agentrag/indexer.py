@@ -91,9 +91,7 @@ class DualIndexer:
     ) -> None:
         _check_store_options(exact_limit, chroma, lock_timeout, embed_timeout, query_cache, result_cache)
         self._chunking = chunking or Chunking()
-        self._store = Store(
-            Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock
-        )
+        self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock)
         try:
             self._analyzer = resolve_analyzer(self._store, analyzer, reanalyze=reanalyze)
             self._embedder = QueryEmbedder(self._store, embeddings, embed_timeout, query_cache)
@@ -314,9 +312,7 @@ class DualIndexer:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def search(
-        self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
-    ) -> Hits:
+    def search(self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]) -> Hits:
         """Return the k best chunks for a question, best first.
 
         Args:
@@ -454,9 +450,7 @@ class AgentView:
     def __init__(self, indexer: DualIndexer, agent_id: str) -> None:
         owner = check_agent_id(agent_id)
         if owner is None:
-            raise ScopeError(
-                "for_agent() needs the id of an agent: use the indexer itself for shared documents."
-            )
+            raise ScopeError("for_agent() needs the id of an agent: use the indexer itself for shared documents.")
         self._indexer, self._agent = indexer, owner
 
     def __repr__(self) -> str:
@@ -476,9 +470,7 @@ class AgentView:
         on_progress: ProgressCallback | None = None,
     ) -> SyncReport:
         """Add or replace documents of this agent; see `DualIndexer.index_documents`."""
-        return self._indexer.index_documents(
-            documents, self._agent, split=split, ttl=ttl, on_progress=on_progress
-        )
+        return self._indexer.index_documents(documents, self._agent, split=split, ttl=ttl, on_progress=on_progress)
 
     def sync(self, connector: BaseConnector, *, on_progress: ProgressCallback | None = None) -> SyncReport:
         """Bring this agent's documents in step with a source of its own; see `DualIndexer.sync`.
@@ -571,9 +563,7 @@ def _check_store_options(
     if not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
         raise UsageError(f"lock_timeout={lock_timeout!r}: give seconds, 0 for no waiting.")
     if embed_timeout is not None and (not isinstance(embed_timeout, int | float) or not embed_timeout > 0):
-        raise UsageError(
-            f"embed_timeout={embed_timeout!r}: give seconds above 0, or None to wait for the model."
-        )
+        raise UsageError(f"embed_timeout={embed_timeout!r}: give seconds above 0, or None to wait for the model.")
     if isinstance(query_cache, bool) or not isinstance(query_cache, int) or query_cache < 0:
         raise UsageError(f"query_cache={query_cache!r}: give a number of queries, 0 for none.")
     seconds = isinstance(result_cache, int | float) and not isinstance(result_cache, bool)

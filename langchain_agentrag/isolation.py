@@ -47,9 +47,7 @@ _TOLERANCE = 1e-9  # relative, of keyword scores
 class Indexer(Protocol):
     """Methods of a `DualIndexer` that are open to an agent."""
 
-    def search(
-        self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]
-    ) -> Hits:
+    def search(self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]) -> Hits:
         """See `DualIndexer.search`."""
 
     def read(self, doc_id: str, chunk_id: int = 0, *, agent_id: str | None = None) -> Passage:
@@ -125,9 +123,7 @@ class IsolationCheck:
         shuffled = []
         with self._store.catalog.snapshot() as connection:
             for owner in self._rng.sample(self._agents, min(len(self._agents), self._sample)):
-                chunks = chunk_addresses(
-                    connection, sample_rows(connection, owner, _CHUNKS_PER_AGENT, self._rng)
-                )
+                chunks = chunk_addresses(connection, sample_rows(connection, owner, _CHUNKS_PER_AGENT, self._rng))
                 outsiders = [None, *(other for other in self._agents if other != owner), *_lookalikes(owner)]
                 probes = [_Probe(owner, outsider, chunk) for outsider in outsiders for chunk in chunks]
                 shuffled.append(self._rng.sample(probes, min(len(probes), self._sample)))
@@ -154,9 +150,7 @@ class IsolationCheck:
                 call = f"search(mode={mode!r}, filter={where!r})"
                 hits = self._search_as(probe.outsider, query, mode, where)
                 for hit in hits:
-                    self._check_chunk(
-                        probe.outsider, (hit.doc_id, hit.chunk_id, hit.text), hit.agent_id, call
-                    )
+                    self._check_chunk(probe.outsider, (hit.doc_id, hit.chunk_id, hit.text), hit.agent_id, call)
                 if mode == "keyword" and where is None and hits:
                     self._check_scores(probe.outsider, query, hits)
 
@@ -166,9 +160,7 @@ class IsolationCheck:
         except UsageError:
             return []  # an error reveals nothing
 
-    def _check_chunk(
-        self, outsider: str | None, chunk: Address, reported_owner: str | None, call: str
-    ) -> None:
+    def _check_chunk(self, outsider: str | None, chunk: Address, reported_owner: str | None, call: str) -> None:
         with self._store.catalog.snapshot() as connection:
             owners = {owner for owner in {None, outsider} if has_chunk(connection, owner, chunk)}
             true_owners = owners or chunk_owners(connection, chunk)
@@ -208,9 +200,7 @@ class IsolationCheck:
             counts = {field: Counter(getattr(chunk_terms, field)) for field in query_terms}
             expected = score(query_terms, counts, chunk_terms.lengths, stats, doc_freqs)
             if abs(expected - evidence.raw) > _TOLERANCE * max(1.0, expected):
-                self._add_leak(
-                    f"the keyword scores of {_owner_name(outsider)} depend on documents it may not see"
-                )
+                self._add_leak(f"the keyword scores of {_owner_name(outsider)} depend on documents it may not see")
                 return
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -219,8 +209,7 @@ class IsolationCheck:
         doc_id, ordinal, _ = probe.chunk
         with self._store.catalog.snapshot() as connection:
             visible = any(
-                find_document(connection, owner, doc_id, self._store.now())
-                for owner in {None, probe.outsider}
+                find_document(connection, owner, doc_id, self._store.now()) for owner in {None, probe.outsider}
             )
         documents = self._indexer.get([doc_id], agent_id=probe.outsider)
         if documents and not visible:

@@ -11,12 +11,7 @@ from langchain_agentrag.errors import MissingExtraError
 
 
 def lazy_getattr(
-    package: str,
-    names: Mapping[str, Sequence[str]],
-    *,
-    requires: str = "",
-    feature: str = "",
-    extra: str = "",
+    package: str, names: Mapping[str, Sequence[str]], *, requires: str = "", feature: str = "", extra: str = ""
 ) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package that imports its public names on first use.
 

@@ -52,9 +52,7 @@ _HUGE_INT_BITS = 14_000  # Python refuses to print integers above 4,300 digits (
 
 # Strict JSON (no NaN), and no \u escapes, so that Chinese metadata takes half the space.
 _dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_dump_sorted = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
-).encode
+_dump_sorted = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode
 
 
 def encode(metadata: Mapping[str, Any]) -> str:
@@ -80,9 +78,7 @@ def decode(text: str) -> dict[str, Any]:
             f"Stored metadata {short_repr(text)} cannot be decoded ({error}): it is damaged; run `repair`."
         ) from error
     if not isinstance(value, dict):
-        raise StoreError(
-            f"Stored metadata {short_repr(text)} is not a JSON object: it is damaged; run `repair`."
-        )
+        raise StoreError(f"Stored metadata {short_repr(text)} is not a JSON object: it is damaged; run `repair`.")
     return value
 
 
@@ -181,9 +177,7 @@ class _Encoder:
         if value.dtype.str.endswith(("m8[M]", "m8[Y]")):  # months and years have no fixed length
             result = None
         if is_time and (result is None or isinstance(result, int)):
-            raise self.error(
-                path, value, "is not a date or duration that Python can represent", "Use None or text"
-            )
+            raise self.error(path, value, "is not a date or duration that Python can represent", "Use None or text")
         if type(result) is type(value):  # longdouble has no Python equivalent and returns itself
             result = float(value)
         return self.value(result, path)
@@ -227,9 +221,7 @@ class _Encoder:
         self.enter(value, path)
         items = [self.value(item, (*path, "{}")) for item in value]
         self.open.discard(id(value))
-        same_kind = all(type(item) is str for item in items) or all(
-            type(item) in {int, float} for item in items
-        )
+        same_kind = all(type(item) is str for item in items) or all(type(item) in {int, float} for item in items)
         return sorted(items) if same_kind else sorted(items, key=_dump_sorted)
 
     def mapping(self, value: Mapping[Any, Any], path: tuple[Any, ...]) -> Value:
@@ -347,9 +339,7 @@ def short_repr(value: object) -> str:
 # ---- Equality and order ----
 
 _EPOCH = datetime(1970, 1, 1)  # UTC
-_STORED_TYPES = frozenset(
-    {str, int, float, bool, type(None), Decimal, datetime, date, time, timedelta, bytes, UUID}
-)
+_STORED_TYPES = frozenset({str, int, float, bool, type(None), Decimal, datetime, date, time, timedelta, bytes, UUID})
 
 
 def stored_value(value: object) -> object:
@@ -385,9 +375,7 @@ def is_date_text(text: str) -> bool:
 
 def _time_of_day(value: time) -> tuple[str, Any]:
     offset = value.utcoffset()
-    since = timedelta(
-        hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond
-    )
+    since = timedelta(hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond)
     return ("time", since) if offset is None else ("time in zone", since - offset)
 
 
@@ -444,9 +432,7 @@ def equal(value: object, operand: object) -> bool:
     if isinstance(value, list) and isinstance(operand, list):
         return len(value) == len(operand) and all(map(equal, value, operand))
     if isinstance(value, dict) and isinstance(operand, dict):
-        return value.keys() == operand.keys() and all(
-            equal(item, operand[key]) for key, item in value.items()
-        )
+        return value.keys() == operand.keys() and all(equal(item, operand[key]) for key, item in value.items())
     result = compare(value, operand)
     if result is None:
         # Values without order: None, booleans, bytes, UUID. Of numbers only NaN gets here, which equals nothing.

@@ -73,9 +73,7 @@ def _trace(trace: Trace) -> str:
         f"<tr><td>{escape(one.doc_id)}#{one.chunk_id}</td><td>{one.score:.3f}</td><td>{escape(one.reason)}</td></tr>"
         for one in trace.dropped
     )
-    table = (
-        f"<details><summary>{len(trace.dropped)} not in the answer</summary><table>{rows}</table></details>"
-    )
+    table = f"<details><summary>{len(trace.dropped)} not in the answer</summary><table>{rows}</table></details>"
     how = escape(" · ".join(facts))
     return f'<div class="hit"><div></div><div class="dim">{how}</div><div>{table}</div></div>'
 
@@ -91,10 +89,7 @@ def _row(rank: int, hit: Hit) -> str:
     )
     if explanation.recency:
         bars += _bar(
-            "recent",
-            explanation.recency,
-            f"+{explanation.recency:.3f}",
-            "part of the score that recency added",
+            "recent", explanation.recency, f"+{explanation.recency:.3f}", "part of the score that recency added"
         )
     context = "" if not hit.context else f" › {escape(' › '.join(hit.context.split(chr(10))))}"
     return (

@@ -24,9 +24,7 @@ def check_agent_id(agent_id: object) -> str | None:
     if agent_id is None:
         return None
     if not isinstance(agent_id, str):
-        raise ScopeError(
-            f"agent_id must be a string or None, got {type(agent_id).__name__}: pass the id as text."
-        )
+        raise ScopeError(f"agent_id must be a string or None, got {type(agent_id).__name__}: pass the id as text.")
     if not agent_id:
         raise ScopeError("agent_id must not be empty: pass None for shared documents, or the agent's own id.")
     try:

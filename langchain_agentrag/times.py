@@ -122,9 +122,7 @@ def check_time(name: str, value: object, now: datetime | None = None) -> datetim
     time = parse_time(value)
     if time is None:
         relative_formats = "" if now is None else "; or how long ago: '36h', '7d'"
-        raise InvalidQueryError(
-            f"{name}={short_repr(value)} is not a time: use {_TIME_FORMATS}{relative_formats}."
-        )
+        raise InvalidQueryError(f"{name}={short_repr(value)} is not a time: use {_TIME_FORMATS}{relative_formats}.")
     return time
 
 

@@ -190,17 +190,7 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """All values by name, the matching words, spans and terms included."""
-        names = (
-            "vector",
-            "keyword",
-            "matched",
-            "highlights",
-            "fusion",
-            "weights",
-            "recency",
-            "terms",
-            "steps",
-        )
+        names = ("vector", "keyword", "matched", "highlights", "fusion", "weights", "recency", "terms", "steps")
         return {name: getattr(self, name) for name in names}
 
 

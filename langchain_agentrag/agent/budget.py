@@ -91,9 +91,7 @@ class RetrievalBudget:
             reached.add("idle")
         closed: dict[Kind, Limit] = {}
         for kind, own_limit in _LIMIT_OF_KIND.items():
-            limit = next(
-                (name for name in (own_limit, "characters", "seconds", "idle") if name in reached), None
-            )
+            limit = next((name for name in (own_limit, "characters", "seconds", "idle") if name in reached), None)
             if limit is not None:
                 closed[kind] = limit
         return closed
@@ -192,9 +190,7 @@ class RetrievalHistory:
 
     def new_run(self, question: str) -> RetrievalHistory:
         """Return the history of a new run in the same conversation."""
-        return RetrievalHistory(
-            question, conversation=self.conversation, last_message_id=self.last_message_id
-        )
+        return RetrievalHistory(question, conversation=self.conversation, last_message_id=self.last_message_id)
 
     def find(self, key: CallKey) -> RetrievalCall | None:
         """Return the call of this run with this key, or None."""
@@ -217,9 +213,7 @@ class RetrievalHistory:
             idle=0 if new else self.idle + 1,
         )
 
-    def with_usage(
-        self, kind: Kind | None = None, characters: int = 0, seconds: float = 0.0
-    ) -> RetrievalHistory:
+    def with_usage(self, kind: Kind | None = None, characters: int = 0, seconds: float = 0.0) -> RetrievalHistory:
         """Return the history with the usage of one call, or of something else for a `kind` of None."""
         run, conversation = (
             Usage(

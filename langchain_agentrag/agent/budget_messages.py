@@ -56,9 +56,7 @@ class BudgetMessages:
         """Return the lines beside a result that keep a model on track: question, uncovered parts, what is left."""
         lines = []
         if history.question:
-            lines.append(
-                self._texts["question"].format(question=shorten_line(history.question, _MAX_QUESTION))
-            )
+            lines.append(self._texts["question"].format(question=shorten_line(history.question, _MAX_QUESTION)))
         if uncovered:
             lines.append(self._texts["uncovered"].format(parts=_quote(uncovered, self._texts)))
         if left:
@@ -113,6 +111,5 @@ def _list_passages(calls: Iterable[RetrievalCall]) -> list[str]:
         previews.setdefault(passage_id, text)
     safety = PassageSafety()  # previews are retrieved text too, and have no fence around them
     return [
-        f"- {safety.name(passage_id)}: {safety.name(text)}"
-        for passage_id, text in list(previews.items())[:_MAX_LISTED]
+        f"- {safety.name(passage_id)}: {safety.name(text)}" for passage_id, text in list(previews.items())[:_MAX_LISTED]
     ]

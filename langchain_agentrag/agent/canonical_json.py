@@ -67,9 +67,7 @@ def _normalise(value: Any, path: str, depth: int) -> Any:  # noqa: ANN401
     if depth >= MAX_DEPTH:
         raise UsageError(f"{_name(path)} is nested deeper than {MAX_DEPTH} levels: make it flatter.")
     if isinstance(value, Mapping):
-        return {
-            _check_key(key, path): _normalise(item, f"{path}.{key}", depth + 1) for key, item in value.items()
-        }
+        return {_check_key(key, path): _normalise(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_normalise(item, f"{path}[{n}]", depth + 1) for n, item in enumerate(value)]
     raise UsageError(
@@ -86,9 +84,7 @@ def _check_key(key: object, path: str) -> str:
 
 def _check_text(value: str, path: str) -> str:
     if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        raise UsageError(
-            f"{_name(path)} has half a surrogate pair, {short_repr(value)}: it is not valid text."
-        )
+        raise UsageError(f"{_name(path)} has half a surrogate pair, {short_repr(value)}: it is not valid text.")
     return str(value)
 
 

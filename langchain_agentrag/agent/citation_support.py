@@ -64,8 +64,7 @@ _UNITS = {
 _CURRENCIES = {"$": "usd", "¥": "yuan", "￥": "yuan", "€": "eur"}
 _UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
 _UNIT_AFTER = re.compile(
-    rf"\s?-?(?P<unit>{_UNIT})(?:e?s)?(?![a-z0-9])(?:(?:\s?/\s?|\s(?:per|an?)\s)(?P<per>{_UNIT})(?![a-z0-9]))?",
-    re.I,
+    rf"\s?-?(?P<unit>{_UNIT})(?:e?s)?(?![a-z0-9])(?:(?:\s?/\s?|\s(?:per|an?)\s)(?P<per>{_UNIT})(?![a-z0-9]))?", re.I
 )
 _PER_BEFORE = re.compile(rf"每({_UNIT})[^\d\s,，。;；、每]{{0,8}}$")
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -87,9 +86,7 @@ _ARABIC = re.compile(
 _CHINESE = re.compile(
     rf"百分之(?P<per>(?:{_CHINESE_DIGIT}|[万点])+|\d+(?:\.\d+)?)|(?P<plain>(?!(?:(?<=\d)|(?<=\d\s))[千百]){_CHINESE_DIGIT}(?:{_CHINESE_DIGIT}|[万亿点])*)"
 )
-_NUMBER_WORD = (
-    "(?:" + "|".join([*ENGLISH_NUMBERS, "hundred", "thousand", "million", "billion", "dozen", "and"]) + ")"
-)
+_NUMBER_WORD = "(?:" + "|".join([*ENGLISH_NUMBERS, "hundred", "thousand", "million", "billion", "dozen", "and"]) + ")"
 _ENGLISH = re.compile(rf"\b{_NUMBER_WORD}(?:[\s-]+{_NUMBER_WORD})*\b", re.I)
 _DATE_NUMBER = rf"(?:\d{{1,4}}|{_CHINESE_DIGIT}{{1,4}})"
 _DATES = [
@@ -148,17 +145,13 @@ class Quantity:
 def find_identifiers(text: str) -> set[str]:
     """Return the identifiers with digits (E1102, v1.2.3, 10.20.30.40) in lower case; "30mm" is a number, not one."""
     matches = (match[0] for pattern in (_IDENTIFIER, _DOTTED_NUMBER) for match in pattern.finditer(text))
-    return {
-        identifier.lower().strip(".-/:") for identifier in matches if not _NUMBER_WITH_UNIT.match(identifier)
-    }
+    return {identifier.lower().strip(".-/:") for identifier in matches if not _NUMBER_WITH_UNIT.match(identifier)}
 
 
 def find_quantities(text: str) -> list[Quantity]:
     """Return the numbers of a text, in Arabic or Chinese numerals or English words; none within identifiers."""
     for pattern in (_DOTTED_NUMBER, _IDENTIFIER):
-        text = pattern.sub(
-            lambda match: match[0] if _NUMBER_WITH_UNIT.match(match[0]) else " " * len(match[0]), text
-        )
+        text = pattern.sub(lambda match: match[0] if _NUMBER_WITH_UNIT.match(match[0]) else " " * len(match[0]), text)
     return [*_arabic_quantities(text), *_chinese_quantities(text), *_english_quantities(text)]
 
 
@@ -202,9 +195,7 @@ def _read_integer(numeral: str) -> int | None:
 def _quantity(text: str, value: Fraction, start: int, end: int, *, sign: str = "") -> Quantity:
     """Return a number with the unit behind it, else that of the sign before it, and what it is per."""
     number, match = text[start:end], _UNIT_AFTER.match(text, end)
-    name, per = (
-        (match["unit"].lower(), match["per"] or "") if match else (sign and _CURRENCIES.get(sign, sign), "")
-    )
+    name, per = (match["unit"].lower(), match["per"] or "") if match else (sign and _CURRENCIES.get(sign, sign), "")
     if match:
         end = match.end()
     elif sign:
@@ -261,9 +252,7 @@ def _follows_digit(text: str, start: int) -> bool:
 
 Support = Literal["supported", "unsupported", "contradicted", "unknown"]
 
-_MIN_TERMS_IN_ORDER = (
-    0.85  # share of a statement's terms that a passage must contain in one place and in order
-)
+_MIN_TERMS_IN_ORDER = 0.85  # share of a statement's terms that a passage must contain in one place and in order
 _MIN_SHARED_TERMS = 0.6  # of the shorter of two clauses, for both to be about the same thing
 _MIN_QUOTATION = 4  # characters
 
@@ -290,9 +279,7 @@ _NO_NEGATION_EN = re.compile(
 def fold_text(text: str) -> str:
     """Return the text for comparison: NFKC, lower case, simplified, single spaces, no invisible characters."""
     folded = unicodedata.normalize("NFKC", text).lower()
-    folded = "".join(
-        char for char in folded if unicodedata.category(char) not in {"Cf", "Cc"} or char.isspace()
-    )
+    folded = "".join(char for char in folded if unicodedata.category(char) not in {"Cf", "Cc"} or char.isspace())
     folded = folded.replace("‘", "'").replace("’", "'").replace("“", '"').replace("”", '"')
     return _HAN_RUN.sub(lambda match: to_simplified(match[0]), " ".join(folded.split()))
 
@@ -341,11 +328,7 @@ def judge_by_rules(statement: str, passage: str) -> tuple[Support, str]:
             return "contradicted", f"the passage says “{closest.strip()[:80]}”"
     terms, sentences = _terms(statement), _sentences(passage)
     windows = [*sentences, *(f"{first} {second}" for first, second in pairwise(sentences))]
-    similar = (
-        window
-        for window in windows
-        if terms and _share_in_order(terms, _terms(window)) >= _MIN_TERMS_IN_ORDER
-    )
+    similar = (window for window in windows if terms and _share_in_order(terms, _terms(window)) >= _MIN_TERMS_IN_ORDER)
     if any(not _missing_numbers(statement, window) for window in similar):
         return "supported", "the passage says so in these words"
     if quotations and _is_mostly_quotation(statement):

@@ -185,8 +185,7 @@ def check_citations(
     if read is not None:
         opened = set(read)
         cited_sources = [
-            replace(source, read=bool(opened & {*source.references, source.doc_id}))
-            for source in cited_sources
+            replace(source, read=bool(opened & {*source.references, source.doc_id})) for source in cited_sources
         ]
     by_reference: dict[str, list[CitedSource]] = {}
     for source in cited_sources:  # a doc_id refers to all passages of the document
@@ -236,9 +235,7 @@ def model_judge(model: LanguageModel, *, timeout: float = 30.0) -> Judge:
     return judge
 
 
-def _find_statements(
-    answer: str, by_reference: SourcesByReference
-) -> Iterable[tuple[str, int, int, list[str]]]:
+def _find_statements(answer: str, by_reference: SourcesByReference) -> Iterable[tuple[str, int, int, list[str]]]:
     """Return the sentences that claim something: text without references, start, end, references."""
     for start, end in _sentence_spans(answer, by_reference):
         references: list[str] = []
@@ -297,12 +294,7 @@ def _is_claim(text: str) -> bool:
 
 
 def _check_statement(
-    text: str,
-    start: int,
-    end: int,
-    references: Sequence[str],
-    by_reference: SourcesByReference,
-    judge: Judge | None,
+    text: str, start: int, end: int, references: Sequence[str], by_reference: SourcesByReference, judge: Judge | None
 ) -> Statement:
     sources = {reference: by_reference.get(reference, ()) for reference in references}
     statuses: dict[str, Status] = {

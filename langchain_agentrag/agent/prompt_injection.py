@@ -117,9 +117,7 @@ class Fence:
         self._safety, self.token = safety, secrets.token_hex(6)
         self._texts = load_messages("agent", "fence", language)
 
-    def wrap(
-        self, text: str, metadata: Mapping[str, Any], *, inspect: str | None = None, block: bool = False
-    ) -> str:
+    def wrap(self, text: str, metadata: Mapping[str, Any], *, inspect: str | None = None, block: bool = False) -> str:
         """Return the neutralised text between the marks.
 
         Args:
@@ -207,9 +205,7 @@ def neutralise_links(text: str) -> str:
 
 # -- detection of instructions ----------------------------------------------------------------------------------------
 
-_MAX_CHECKED = (
-    20_000  # characters of a text; of a longer one the beginning and the end are checked, half of this each
-)
+_MAX_CHECKED = 20_000  # characters of a text; of a longer one the beginning and the end are checked, half of this each
 
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
@@ -234,9 +230,7 @@ def instruction_kinds(text: str) -> tuple[str, ...]:
     if not normalised:
         return ()
     return tuple(
-        kind
-        for kind, patterns in _compiled().items()
-        if any(pattern.search(normalised) for pattern in patterns)
+        kind for kind, patterns in _compiled().items() if any(pattern.search(normalised) for pattern in patterns)
     )
 
 
@@ -278,9 +272,7 @@ _INSTRUCTIONS = _one_of(
     "instructions?", "prompts?", "rules", "guidelines", "directives", "commands", "guardrails", "messages", "policies",
     "training", "orders",
 )  # fmt: skip
-_INSTRUCTIONS_ZH = (
-    r"(?:指令|指示|命令|提示词|提示|规则|规矩|设定|约束|准则|安全(?:限制|策略|规定)|限制|对话|嘱咐)"
-)
+_INSTRUCTIONS_ZH = r"(?:指令|指示|命令|提示词|提示|规则|规矩|设定|约束|准则|安全(?:限制|策略|规定)|限制|对话|嘱咐)"
 _IGNORE = _one_of(
     "ignore", "disregard", "forget", "override", "bypass", "discard", "drop", "abandon", "lift",
     "(?:set|put|cast|lay) aside", "pay no (?:attention|heed) to", "take no notice of", "stop following",

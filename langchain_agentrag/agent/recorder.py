@@ -164,9 +164,7 @@ class MemoryRecorder:
 
     # -- recording ----------------------------------------------------------------------------------------------------
 
-    def _record(
-        self, agent: str, entries: Sequence[Entry], *, recalled: bool, asks: bool, since: int | None
-    ) -> int:
+    def _record(self, agent: str, entries: Sequence[Entry], *, recalled: bool, asks: bool, since: int | None) -> int:
         new = self._new_entries(agent, entries)
         shown = self._indexer.recent_passages.to(agent)
         shown_since = [] if since is None else self._indexer.recent_passages.to(agent, since)
@@ -259,9 +257,7 @@ class MemoryRecorder:
 def _check_agent(agent_id: str | None) -> str:
     agent = check_agent_id(agent_id)
     if agent is None:
-        raise ScopeError(
-            "Memories are recorded for one agent: name it, since shared ones are open to every agent."
-        )
+        raise ScopeError("Memories are recorded for one agent: name it, since shared ones are open to every agent.")
     return agent
 
 

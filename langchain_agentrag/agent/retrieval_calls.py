@@ -19,9 +19,7 @@ from langchain_agentrag.text.tokenizer import STOP_WORDS, fold, fold_case
 Kind = Literal["search", "read"]
 
 _PREVIEW = 80  # characters of a query or of a passage in a list
-_QUERY_ARGUMENTS = frozenset(
-    {"query", "q", "question", "search_query", "text", "input", "tool_input", "keywords"}
-)
+_QUERY_ARGUMENTS = frozenset({"query", "q", "question", "search_query", "text", "input", "tool_input", "keywords"})
 _LABEL_ARGUMENTS = ("query", "q", "question", "search_query", "text", "input", "sql", "url")
 _PUNCTUATION = r",;:!?\"'()\[\]{}`、。「」『』《》〈〉【】“”‘’…—·"
 _SEPARATOR = re.compile(rf"\s+|(?<![a-zA-Z0-9])[{_PUNCTUATION}.]+|[{_PUNCTUATION}.]+(?![a-zA-Z0-9])")
@@ -142,9 +140,7 @@ def _query_words(query: str) -> list[list[str]]:
     folded = fold(query)
     split = ([*_analyzer().analyze(text).words, *_SIGN.findall(text)] for text in _SEPARATOR.split(folded))
     stretches = [words for words in split if words]
-    if not any(
-        all(word in _relation_words() or _SIGN.fullmatch(word) for word in words) for words in stretches
-    ):
+    if not any(all(word in _relation_words() or _SIGN.fullmatch(word) for word in words) for words in stretches):
         stretches.sort()
     return stretches or [[fold_case(folded)]]
 
@@ -199,9 +195,7 @@ def _text_hash(text: str) -> str:
 
 def _label(arguments: Mapping[str, Any]) -> str:
     """Return the query, SQL, URL or address in the arguments, else all of them, shortened."""
-    label: Any = next(
-        (v for name in _LABEL_ARGUMENTS if isinstance(v := arguments.get(name), str) and v), None
-    )
+    label: Any = next((v for name in _LABEL_ARGUMENTS if isinstance(v := arguments.get(name), str) and v), None)
     if label is None and isinstance(arguments.get("doc_id"), str):
         label = f"{arguments['doc_id']}#{arguments.get('chunk_id') or 0}"
     return shorten_line(str(dict(arguments) if label is None else label), _PREVIEW)

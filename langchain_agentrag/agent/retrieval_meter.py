@@ -11,14 +11,7 @@ from typing import Any
 from langchain_agentrag.agent.budget import RetrievalBudget, RetrievalHistory
 from langchain_agentrag.agent.budget_messages import BudgetMessages
 from langchain_agentrag.agent.prompt_injection import close_fence
-from langchain_agentrag.agent.retrieval_calls import (
-    CallKey,
-    Evidence,
-    Kind,
-    RetrievalCall,
-    call_key,
-    extract_evidence,
-)
+from langchain_agentrag.agent.retrieval_calls import CallKey, Evidence, Kind, RetrievalCall, call_key, extract_evidence
 from langchain_agentrag.agent.sufficiency import check_sufficiency, uncovered_parts
 from langchain_agentrag.agent.tool_arguments import Language
 
@@ -99,9 +92,7 @@ class RetrievalMeter:
                 return SubstituteReply(self._messages.duplicate_call())
             if decision.earlier is not None:
                 text = self._messages.repeated_call(decision.earlier)
-                self._history = replace(
-                    self._history.with_usage(characters=len(text)), idle=self._history.idle + 1
-                )
+                self._history = replace(self._history.with_usage(characters=len(text)), idle=self._history.idle + 1)
                 return SubstituteReply(text)
             # calls that still run may have used up the budget: then the history alone closes nothing yet
             closed = self._budget.closed(self._history) or {kind: decision.limit or "idle"}

@@ -93,9 +93,7 @@ class SufficiencyJudge:
         """Whether judging calls a model, which takes more than a moment."""
         return self._model is not None
 
-    def judge(
-        self, question: str, passages: Sequence[str], before: Sequence[float] = ()
-    ) -> tuple[float, ...]:
+    def judge(self, question: str, passages: Sequence[str], before: Sequence[float] = ()) -> tuple[float, ...]:
         """Return per part of the question how far it is covered, in [0, 1]; see `part_coverage`."""
         parts = split_question(question)
         if self._model is None or not parts or not passages:

@@ -12,15 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    create_model,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.errors import UsageError
@@ -69,9 +61,7 @@ class ToolArguments(BaseModel):
         if unknown:
             if any(name.startswith("agent") for name in unknown):
                 logger.warning("a model passed %s to a tool that is bound to its agent", unknown)
-            raise UsageError(
-                f"there is no argument {unknown[0]!r}; the arguments are {', '.join(cls.model_fields)}"
-            )
+            raise UsageError(f"there is no argument {unknown[0]!r}; the arguments are {', '.join(cls.model_fields)}")
         return arguments
 
 
@@ -114,9 +104,7 @@ class SearchArguments(ToolArguments):
             except ValueError:
                 value = None
         if not isinstance(value, Mapping):
-            raise UsageError(
-                'filter must be an object such as {"type": "manual"}; leave it out to search everything'
-            )
+            raise UsageError('filter must be an object such as {"type": "manual"}; leave it out to search everything')
         return dict(value)
 
 
@@ -235,8 +223,7 @@ def read_arguments(language: Language) -> type[ReadArguments]:
 def _descriptions(language: Language) -> Mapping[str, str]:
     messages = load_messages("agent", "tool_arguments", language)
     return {
-        argument: text.format(max_hits=MAX_HITS, max_neighbours=MAX_NEIGHBOURS)
-        for argument, text in messages.items()
+        argument: text.format(max_hits=MAX_HITS, max_neighbours=MAX_NEIGHBOURS) for argument, text in messages.items()
     }
 
 

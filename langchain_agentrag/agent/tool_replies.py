@@ -33,26 +33,20 @@ class ToolReplies:
         about: What the tools search, or the general phrase.
     """
 
-    def __init__(
-        self, language: Language, about: str, read_name: str, safety: PassageSafety | None = None
-    ) -> None:
+    def __init__(self, language: Language, about: str, read_name: str, safety: PassageSafety | None = None) -> None:
         self._safety = safety or PassageSafety()
         self._texts, self._read = load_messages("agent", "tool_replies", language), read_name
         self._language = language
         self.about = about or self._texts["about"]
 
-    def search_results(
-        self, hits: Hits, *, snippet_size: int, max_chars: int, condition: Mapping[str, Any]
-    ) -> str:
+    def search_results(self, hits: Hits, *, snippet_size: int, max_chars: int, condition: Mapping[str, Any]) -> str:
         """Return the reply to a search, of at most about `max_chars` characters."""
         query = self._texts["quote"].format(query=hits.query[:200])
         advice = self._texts["drop_filter" if condition else "other_words"]
         notes = [self._texts["degraded"].format(reasons="; ".join(hits.degraded))] if hits.degraded else []
         if not hits:
             filtered = self._texts["filtered"].format(filter=_json(condition)) if condition else ""
-            text = self._texts["no_results"].format(
-                query=query, filtered=filtered, about=self.about, advice=advice
-            )
+            text = self._texts["no_results"].format(query=query, filtered=filtered, about=self.about, advice=advice)
             return "\n".join([text, *notes])
         entries: list[str] = []
         room, fence = max_chars, self._safety.fence(self._language)
@@ -230,6 +224,5 @@ def _json(value: object) -> str:
 def _escape(value: object) -> str:
     """Return JSON that decodes to the value and shows no invisible character and no fence: ids must survive."""
     return "".join(
-        char if char.isprintable() and char not in FENCE_BRACKETS else json.dumps(char)[1:-1]
-        for char in _json(value)
+        char if char.isprintable() and char not in FENCE_BRACKETS else json.dumps(char)[1:-1] for char in _json(value)
     )

@@ -85,9 +85,7 @@ def _main(
 @handle_errors
 def demo(
     *,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="A new folder; default: a temporary one, kept.")
-    ] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="A new folder; default: a temporary one, kept.")] = None,
     embeddings: Annotated[
         Model, typer.Option("--embeddings", help="A model that knows meaning, or hashed words.")
     ] = Model.local,
@@ -110,12 +108,8 @@ def index(
     *,
     store: StoreOption = DEFAULT_STORE,
     agent: AgentOption = None,
-    glob: Annotated[
-        list[str] | None, typer.Option("--glob", help="Only files that match; repeatable.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Leave these out; repeatable.")
-    ] = None,
+    glob: Annotated[list[str] | None, typer.Option("--glob", help="Only files that match; repeatable.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Leave these out; repeatable.")] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="First part of the document ids; default: the folder's name.")
     ] = None,
@@ -141,9 +135,7 @@ def index(
         with DualIndexer(store, embeddings=embeddings) as indexer:
             for path in paths:
                 excluded = [*(exclude or ()), *_store_inside(path, store)]
-                connector = FileSystemConnector(
-                    path, glob=glob or "**/*", exclude=excluded, agent_id=agent, name=name
-                )
+                connector = FileSystemConnector(path, glob=glob or "**/*", exclude=excluded, agent_id=agent, name=name)
                 with progress_bar(stderr_console(), f"Indexing {path.name or path}", connector) as update:
                     report += indexer.sync(connector, on_progress=update)
             build_vector_graph(indexer)
@@ -176,8 +168,7 @@ def search(
     after: AfterOption = None,
     before: BeforeOption = None,
     recency: Annotated[
-        str | None,
-        typer.Option("--recency", help="Put the newer of near-equals first; a half-life such as 7d."),
+        str | None, typer.Option("--recency", help="Put the newer of near-equals first; a half-life such as 7d.")
     ] = None,
     reranker: RerankerOption = None,
     rerank_timeout: Annotated[
@@ -255,9 +246,7 @@ def delete(
     *,
     store: StoreOption = DEFAULT_STORE,
     agent: AgentOption = None,
-    session: Annotated[
-        str | None, typer.Option("--session", help="Only what belongs to this session.")
-    ] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Only what belongs to this session.")] = None,
     after: AfterOption = None,
     before: BeforeOption = None,
     where: FilterOption = None,

@@ -19,13 +19,7 @@ from rich.text import Text
 
 from langchain_agentrag.agent.citations import check_citations
 from langchain_agentrag.cli.output import progress_bar, stderr_console, stdout_console
-from langchain_agentrag.cli.render import (
-    bar,
-    evidence_line,
-    highlighted_snippet,
-    source_label,
-    sync_report_view,
-)
+from langchain_agentrag.cli.render import bar, evidence_line, highlighted_snippet, source_label, sync_report_view
 from langchain_agentrag.connectors.files import FileSystemConnector
 from langchain_agentrag.errors import NotAStoreError
 from langchain_agentrag.indexer import DualIndexer
@@ -174,10 +168,7 @@ def _paraphrases(indexer: DualIndexer, *, has_meaning: bool) -> Scene:
     questions = tuple(_ask(indexer, label, question, wanted) for label, question, wanted in PARAPHRASES)
     holds = all(question.rank == 1 and not question.hits[0].explanation.matched for question in questions)
     return Scene(
-        title,
-        "The answer comes first though it shares no word with the question.",
-        holds,
-        questions=questions,
+        title, "The answer comes first though it shares no word with the question.", holds, questions=questions
     )
 
 
@@ -188,9 +179,7 @@ def _exact_code(indexer: DualIndexer, *, has_meaning: bool) -> Scene:
     if not has_meaning:
         return Scene(title, "The passage with the code comes first.", hybrid.rank == 1, questions=(hybrid,))
     vector = _ask(indexer, "vector only", question, wanted, mode="vector")
-    claim = (
-        f"Vectors alone miss it among {K} (E1120 and E1012 look alike); both indexes together put it first."
-    )
+    claim = f"Vectors alone miss it among {K} (E1120 and E1012 look alike); both indexes together put it first."
     return Scene(title, claim, vector.rank is None and hybrid.rank == 1, questions=(vector, hybrid))
 
 
@@ -257,9 +246,7 @@ def _edit(indexer: DualIndexer, connector: FileSystemConnector, folder: Path) ->
     report = indexer.sync(connector)
     after = _ask(indexer, "after", EDIT_QUESTION, new)
     stale = _ask(indexer, "after", old, old)
-    claim = (
-        f"{name} is edited; one file is read again, and the old sentence is gone from both indexes at once."
-    )
+    claim = f"{name} is edited; one file is read again, and the old sentence is gone from both indexes at once."
     holds = before.rank is not None and after.rank is not None and stale.rank is None and report.updated == 1
     return Scene("An edit", claim, holds, report, (before, after))
 
@@ -379,11 +366,7 @@ def _command() -> str:
 def _closing(home: Path, scenes: list[Scene]) -> RenderableType:
     checked = [scene for scene in scenes if scene.holds is not None]
     held = sum(scene.holds is True for scene in checked)
-    verdict = Text(
-        f"\n{held} of {len(checked)} claims held.", "bold green" if held == len(checked) else "bold red"
-    )
+    verdict = Text(f"\n{held} of {len(checked)} claims held.", "bold green" if held == len(checked) else "bold red")
     path, command = shlex.quote(str(home)), shlex.quote(_command())
-    more = (
-        f"The store is kept in {home}. Ask it yourself:\n  {command} search --store {path} 吃素的人中午吃什么"
-    )
+    more = f"The store is kept in {home}. Ask it yourself:\n  {command} search --store {path} 吃素的人中午吃什么"
     return Group(verdict, Text(more, overflow="fold"))

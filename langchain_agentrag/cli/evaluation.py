@@ -41,8 +41,7 @@ def evaluate(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH",
-            help="BEIR folder, or JSON lines of question and expected source; with --make, written.",
+            metavar="PATH", help="BEIR folder, or JSON lines of question and expected source; with --make, written."
         ),
     ],
     *,
@@ -55,13 +54,10 @@ def evaluate(
         ),
     ] = None,
     agent: AgentOption = None,
-    qrels: Annotated[
-        str | None, typer.Option("--qrels", help="Which judgments: cross for qrels.cross.tsv.")
-    ] = None,
+    qrels: Annotated[str | None, typer.Option("--qrels", help="Which judgments: cross for qrels.cross.tsv.")] = None,
     queries: Annotated[int | None, typer.Option("--queries", min=1, help="First so many questions.")] = None,
     embeddings: Annotated[
-        str,
-        typer.Option("--embeddings", envvar="AGENTRAG_EMBEDDINGS", help="Model for a folder's own corpus."),
+        str, typer.Option("--embeddings", envvar="AGENTRAG_EMBEDDINGS", help="Model for a folder's own corpus.")
     ] = "local",
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Keep vectors here; each text is embedded once.")
@@ -76,9 +72,7 @@ def evaluate(
     save: Annotated[Path | None, typer.Option("--save", help="Write the run, as JSON.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a report with charts.")] = None,
     language: Annotated[str, typer.Option("--language", help="Of the report: en or zh.")] = "en",
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Also try other settings and recommend some.")
-    ] = False,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Also try other settings and recommend some.")] = False,
     make: Annotated[bool, typer.Option("--make", help="Draft questions from the store, into PATH.")] = False,
     most: Annotated[int, typer.Option("--most", min=1, help="Questions to draft.")] = 50,
     model: Annotated[
@@ -107,9 +101,7 @@ def evaluate(
         advice = None
         if sweep:
             with _progress("Trying settings") as update:
-                advice = ev.sweep(
-                    indexer, collection, ev.grid(second_stage), on_progress=update, measures=names
-                )
+                advice = ev.sweep(indexer, collection, ev.grid(second_stage), on_progress=update, measures=names)
         with _progress("Searching") as update:
             result = ev.evaluate(
                 indexer, collection, ev.standard_settings(second_stage), on_progress=update, measures=names
@@ -139,9 +131,7 @@ def evaluate(
     print_result(_view(result, failures, changes, advice), document, as_json=json)
 
 
-def _draft(
-    path: Path, store: Path, agent: str | None, most: int, model: str | None, *, as_json: bool
-) -> None:
+def _draft(path: Path, store: Path, agent: str | None, most: int, model: str | None, *, as_json: bool) -> None:
     from langchain_agentrag.evaluation import draft_questions, write_questions
 
     language_model = None if model is None else load_object(model, "--model")
@@ -150,9 +140,7 @@ def _draft(
     with open_store(store) as indexer:
         questions = draft_questions(indexer, agent, most=most, model=language_model)
     if not questions:
-        fail(
-            "Nothing to ask: no heading or FAQ in what is visible here. Try --agent, or --model module:attribute."
-        )
+        fail("Nothing to ask: no heading or FAQ in what is visible here. Try --agent, or --model module:attribute.")
     write_questions(path, questions)
     counts = dict(sorted(Counter(question.made_from for question in questions).items()))
     origins = ", ".join(f"{count} from {origin}" for origin, count in counts.items())
@@ -172,9 +160,7 @@ def _ask_as_agent(collection: Collection, agent: str | None) -> Collection:
     others = {question.agent_id for question in collection.questions} - {None, agent}
     if others:
         fail(f"--agent {agent!r}, but questions are asked for {min(map(str, others))!r}: leave --agent out.")
-    return replace(
-        collection, questions=tuple(replace(question, agent_id=agent) for question in collection.questions)
-    )
+    return replace(collection, questions=tuple(replace(question, agent_id=agent) for question in collection.questions))
 
 
 @contextlib.contextmanager
@@ -190,10 +176,7 @@ def _open_collection(
             yield indexer
         return
     model = embeddings if cache is None else cached_embedder(embeddings, cache)
-    with (
-        tempfile.TemporaryDirectory(prefix="agentrag-eval-") as folder,
-        DualIndexer(folder, model) as indexer,
-    ):
+    with tempfile.TemporaryDirectory(prefix="agentrag-eval-") as folder, DualIndexer(folder, model) as indexer:
         with _progress("Indexing", total=None) as update:
             indexer.index_documents(
                 collection.documents(), on_progress=lambda step: update(step.done, 0) if update else None
@@ -216,9 +199,7 @@ def _progress(title: str, total: int | None = 0) -> Iterator[Callable[[int, int]
 # -- output ---------------------------------------------------------------------------------------------------------
 
 
-def _view(
-    result: Evaluation, failures: list[Failure], changes: list[Change], advice: Advice | None
-) -> RenderableType:
+def _view(result: Evaluation, failures: list[Failure], changes: list[Change], advice: Advice | None) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("setting", style="bold")
     for name in result.measures:
@@ -241,9 +222,7 @@ def _view(
     heading = f"{failed} questions without an expected source among the first ten:"
     parts.append(Text(heading if failed else "Nothing missed."))
     parts += [
-        Text(
-            f"- {printable(failure.text[:90])}  ({failure.cause.replace('_', ' ')})".replace("\n", " "), "dim"
-        )
+        Text(f"- {printable(failure.text[:90])}  ({failure.cause.replace('_', ' ')})".replace("\n", " "), "dim")
         for failure in failures[:_SHOWN_FAILURES]
     ]
     if advice is not None:
@@ -271,12 +250,8 @@ def _advice_line(advice: Advice) -> Text:
     if advice.worthwhile:
         return Text(f"Recommended: {advice.best} ({change}). Options: {advice.options}", "green")
     if advice.keeps_defaults:
-        return Text(
-            f"Keep the defaults: no other setting was better on the {advice.chosen} questions tried.", "cyan"
-        )
-    return Text(
-        f"Keep the defaults; the best of the others, {advice.best}, is not better for sure: {change}.", "cyan"
-    )
+        return Text(f"Keep the defaults: no other setting was better on the {advice.chosen} questions tried.", "cyan")
+    return Text(f"Keep the defaults; the best of the others, {advice.best}, is not better for sure: {change}.", "cyan")
 
 
 def _advice_document(advice: Advice) -> dict[str, Any]:

@@ -35,9 +35,7 @@ def memory(
     *,
     store: StoreOption = DEFAULT_STORE,
     agent: AgentOption = None,
-    session: Annotated[
-        str | None, typer.Option("--session", help="Only this session, as the list shows it.")
-    ] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Only this session, as the list shows it.")] = None,
     last: Annotated[int, typer.Option("-n", "--last", min=1, help="How many of the latest.")] = 20,
     after: AfterOption = None,
     before: BeforeOption = None,
@@ -45,9 +43,7 @@ def memory(
 ) -> None:
     """List the latest memories of an agent, oldest first: dialogue, tool calls, items of its LangGraph store."""
     if agent is None:
-        raise typer.BadParameter(
-            "memories belong to one agent: name it, or set AGENTRAG_AGENT.", param_hint="--agent"
-        )
+        raise typer.BadParameter("memories belong to one agent: name it, or set AGENTRAG_AGENT.", param_hint="--agent")
     where = {"type": {"$in": _KINDS}, "agent_id": agent}
     if session is not None:
         where["session"] = session
@@ -58,8 +54,7 @@ def memory(
         "agent_id": agent,
         "total": len(memories),
         "memories": [
-            {"doc_id": memory.doc_id, "text": memory.text, "metadata": json_value(memory.metadata)}
-            for memory in latest
+            {"doc_id": memory.doc_id, "text": memory.text, "metadata": json_value(memory.metadata)} for memory in latest
         ],
     }
     print_result(_table(latest, len(memories)), document, as_json=json)

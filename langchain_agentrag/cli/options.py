@@ -22,20 +22,14 @@ DEFAULT_STORE = Path("agentrag_store")
 StoreOption = Annotated[Path, typer.Option("--store", envvar="AGENTRAG_STORE", help="Folder of the store.")]
 AgentOption = Annotated[
     str | None,
-    typer.Option(
-        "--agent", envvar="AGENTRAG_AGENT", help="Agent on whose behalf; without it, shared documents only."
-    ),
+    typer.Option("--agent", envvar="AGENTRAG_AGENT", help="Agent on whose behalf; without it, shared documents only."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 AfterOption = Annotated[
     str | None,
-    typer.Option(
-        "--after", help="Only what is from then on: 2024-05-01, a time with its zone, or 7d for days ago."
-    ),
+    typer.Option("--after", help="Only what is from then on: 2024-05-01, a time with its zone, or 7d for days ago."),
 ]
-BeforeOption = Annotated[
-    str | None, typer.Option("--before", help="Only what is earlier; written in the same way.")
-]
+BeforeOption = Annotated[str | None, typer.Option("--before", help="Only what is earlier; written in the same way.")]
 FilterOption = Annotated[str | None, typer.Option("--filter", help="Condition on the metadata, as JSON.")]
 RerankerOption = Annotated[
     str | None, typer.Option("--reranker", help="Cross-encoder name or folder, or module:attribute.")
@@ -70,9 +64,7 @@ def parse_duration(text: str | None, option: str) -> timedelta | None:
     try:
         return check_duration(option, EPOCH - check_time(option, text, EPOCH))
     except UsageError as error:
-        raise typer.BadParameter(
-            f"{text!r} is no length of time: write 36h, 7d, 2w.", param_hint=option
-        ) from error
+        raise typer.BadParameter(f"{text!r} is no length of time: write 36h, 7d, 2w.", param_hint=option) from error
 
 
 def parse_filter(text: str | None) -> dict[str, Any] | None:

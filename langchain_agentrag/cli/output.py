@@ -137,9 +137,7 @@ class _DocumentsPerSecond(progress.TextColumn):
 
 
 @contextlib.contextmanager
-def progress_bar(
-    console: Console, title: str, connector: BaseConnector
-) -> Iterator[Callable[[Progress], None] | None]:
+def progress_bar(console: Console, title: str, connector: BaseConnector) -> Iterator[Callable[[Progress], None] | None]:
     """Show a progress bar; yield its callback, or None when the console is no terminal.
 
     The items are counted first, which opens none of them: without a total there is no remaining time.
@@ -180,18 +178,13 @@ def build_vector_graph(indexer: DualIndexer) -> None:
 
 def fail(message: str, code: int = 1) -> NoReturn:
     """Exit with one line on standard error."""
-    stderr_console().print(
-        f"agentrag: {' '.join(message.split())}", style="red", markup=False, soft_wrap=True
-    )
+    stderr_console().print(f"agentrag: {' '.join(message.split())}", style="red", markup=False, soft_wrap=True)
     raise typer.Exit(code)
 
 
 def fail_interrupted() -> NoReturn:
     """Exit after Ctrl-C during a write."""
-    fail(
-        "stopped. What was finished is in the store, which is consistent; run the same command to go on.",
-        INTERRUPTED,
-    )
+    fail("stopped. What was finished is in the store, which is consistent; run the same command to go on.", INTERRUPTED)
 
 
 def handle_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -20,16 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from langchain_agentrag.store.verify import VerifyReport
-    from langchain_agentrag.types import (
-        Explanation,
-        Failure,
-        Hit,
-        Hits,
-        IndexEvidence,
-        Passage,
-        SyncReport,
-        Trace,
-    )
+    from langchain_agentrag.types import Explanation, Failure, Hit, Hits, IndexEvidence, Passage, SyncReport, Trace
 
 _MOST_TERMS = 12
 _MOST_DROPPED = 20
@@ -63,9 +54,7 @@ def weight_lines(explanation: Explanation) -> list[RenderableType]:
         Text(f"{explanation.fusion}: vector {vector:.0%}, keyword {keyword:.0%}", style="dim")
     ]
     if explanation.terms:
-        points = " · ".join(
-            f"{printable(term)} {value:.2f}" for term, value in explanation.terms[:_MOST_TERMS]
-        )
+        points = " · ".join(f"{printable(term)} {value:.2f}" for term, value in explanation.terms[:_MOST_TERMS])
         rest = len(explanation.terms) - _MOST_TERMS
         lines.append(Text.assemble(("BM25 of ", "dim"), points, f" · {rest} more" if rest > 0 else ""))
     return lines
@@ -109,9 +98,7 @@ def source_label(hit: Hit | Passage) -> str:
 
 def locator_parts(locator: Mapping[str, Any]) -> list[str]:
     """Return the parts of a locator in words, unknown ones as "key value"."""
-    known = [
-        _LOCATOR_FORMATS[key].format(locator[key]) for key in _LOCATOR_FORMATS if locator.get(key) is not None
-    ]
+    known = [_LOCATOR_FORMATS[key].format(locator[key]) for key in _LOCATOR_FORMATS if locator.get(key) is not None]
     if (end := locator.get("end_line")) is not None and locator.get("line") not in {None, end}:
         known[-1] = f"lines {locator['line']}-{end}"
     rest = [
@@ -191,9 +178,7 @@ class _HitsTable:
             weights = () if self.hits.trace is None else weight_lines(hit.explanation)
             block = Group(hit_block(hit), *weights)
             if narrow:
-                cells: list[RenderableType] = [
-                    Group(Text(" ").join([Text(str(rank), "bold"), *score]), block)
-                ]
+                cells: list[RenderableType] = [Group(Text(" ").join([Text(str(rank), "bold"), *score]), block)]
             else:
                 cells = [str(rank), Text("\n").join(score), block]
             table.add_row(*cells, end_section=rank < len(self.hits))
@@ -207,9 +192,7 @@ def hit_block(hit: Hit) -> Group:
         head.append(f"  private to {printable(hit.agent_id)}", style="magenta")
     lines: list[RenderableType] = [head]
     if hit.context and hit.context != hit.locator.get("heading"):
-        lines.append(
-            Text(printable(hit.context).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
-        )
+        lines.append(Text(printable(hit.context).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis"))
     lines += [highlighted_snippet(hit.text, hit.explanation.highlights), evidence_line(hit)]
     if hit.also_in:
         others = ", ".join(printable(f"{source.doc_id}#{source.chunk_id}") for source in hit.also_in)
@@ -249,9 +232,7 @@ def passage_view(passage: Passage) -> Group:
 
 def sync_report_view(report: SyncReport) -> Group:
     """Return the counts of a write, with the reason of everything that failed or was skipped."""
-    counts = ", ".join(
-        f"{getattr(report, name)} {name}" for name in ("added", "updated", "deleted", "unchanged")
-    )
+    counts = ", ".join(f"{getattr(report, name)} {name}" for name in ("added", "updated", "deleted", "unchanged"))
     work = (
         f"{_count(report.chunks, 'chunk')} written, {report.embedded} embedded, "
         f"{_count(report.reused, 'vector')} reused"
@@ -262,10 +243,7 @@ def sync_report_view(report: SyncReport) -> Group:
     ]
     if report.truncated:
         lines.append(
-            Text(
-                f"{report.truncated} chunks are longer than the model reads; it saw only their beginning",
-                "yellow",
-            )
+            Text(f"{report.truncated} chunks are longer than the model reads; it saw only their beginning", "yellow")
         )
     lines += failure_lines("failed", report.failed, "red")
     lines += failure_lines("skipped", report.skipped, "dim")
@@ -304,20 +282,11 @@ def verify_view(report: VerifyReport) -> Group:
         f"{_count(report.partitions, 'partition')}"
     )
     if report.probes is not None:
-        checked += (
-            f", every chunk looked into, {report.probes:,} attempts to see what belongs to another agent"
-        )
+        checked += f", every chunk looked into, {report.probes:,} attempts to see what belongs to another agent"
     if report.ok:
-        return Group(
-            Text.assemble(("Sound. ", "bold green"), f"Both indexes hold what the catalog says: {checked}.")
-        )
+        return Group(Text.assemble(("Sound. ", "bold green"), f"Both indexes hold what the catalog says: {checked}."))
     count = len(report.problems)
-    lines = [
-        Text(
-            f"{_count(count, 'problem')} in {checked}; `agentrag repair` mends them.",
-            "bold red",
-        )
-    ]
+    lines = [Text(f"{_count(count, 'problem')} in {checked}; `agentrag repair` mends them.", "bold red")]
     return Group(*lines, *(Text(f"- {printable(problem)}") for problem in report.problems))
 
 

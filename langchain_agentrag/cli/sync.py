@@ -51,18 +51,14 @@ def sync(
         Path, typer.Argument(metavar="CONFIG", exists=True, dir_okay=False, help="A TOML file of sources.")
     ],
     *,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="Folder of the store, in place of the file's.")
-    ] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="Folder of the store, in place of the file's.")] = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="Only this source; repeatable.")
     ] = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove documents of sources that are not in the file any more.")
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Keep running and follow changes until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running and follow changes until Ctrl-C.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Bring the store in step with the sources of a file; exit code 1 if one of them failed."""
@@ -222,9 +218,7 @@ class SourceSynchronizer:
         Documents of a source taken out of the file are deleted only with `prune`. Of one that kept its name but has
         another owner or kind they are deleted as soon as it has been read: they no longer belong to the old owner.
         """
-        present = {
-            _record_key(source.name, source.connector) for source in self._file.sources if source.connector
-        }
+        present = {_record_key(source.name, source.connector) for source in self._file.sources if source.connector}
         unread = {source.name for source in self._file.sources if source.connector is None}
         read = {outcome.name for outcome in outcomes if outcome.error is None}
         removed = []
@@ -311,9 +305,7 @@ def due_sources(
     first = True
     for burst in changes if roots else _ticks(stop):
         paths = [path for _, path in burst]
-        due = [
-            source for source in sources if folders[source.name] and (first or _is_affected(source, paths))
-        ]
+        due = [source for source in sources if folders[source.name] and (first or _is_affected(source, paths))]
         first = False
         if time.monotonic() - last_poll >= file.interval.total_seconds():
             due += polled

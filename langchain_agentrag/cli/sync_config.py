@@ -189,9 +189,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:
-        raise UsageError(
-            f'zone = "{name}" is no zone this machine knows: write "Asia/Shanghai", say.'
-        ) from error
+        raise UsageError(f'zone = "{name}" is no zone this machine knows: write "Asia/Shanghai", say.') from error
 
 
 def _absolute_url(url: str, folder: Path) -> str:
@@ -218,9 +216,7 @@ SOURCE_TYPES: Mapping[str, SourceType] = {
     ),
     "database": SourceType(
         {
-            **dict.fromkeys(
-                ("url", "table", "query", "text", "agent_column", "no_agent", "version_column"), _TEXT
-            ),
+            **dict.fromkeys(("url", "table", "query", "text", "agent_column", "no_agent", "version_column"), _TEXT),
             **dict.fromkeys(("key", "metadata"), _TEXTS),
             "content_addressed": _FLAG,
             "labels": _TABLE,
@@ -319,9 +315,7 @@ def read_source_file(
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"Cannot read {path}: it is not UTF-8 ({error.reason}); save it as UTF-8."
-        ) from error
+        raise UsageError(f"Cannot read {path}: it is not UTF-8 ({error.reason}); save it as UTF-8.") from error
     except tomllib.TOMLDecodeError as error:
         hint = " A key with other letters than a-z needs quotes." if "key part" in str(error) else ""
         raise UsageError(f"Cannot read {path} as TOML: {error}.{hint}") from error
@@ -382,13 +376,9 @@ class _Validator:
             return None
         folder = self._path.parent
         if section["type"] == "files":
-            settings["exclude"] = self._exclude_own_files(
-                folder / Path(settings["path"]).expanduser(), settings
-            )
+            settings["exclude"] = self._exclude_own_files(folder / Path(settings["path"]).expanduser(), settings)
         make = partial(source_type.build, settings, folder)
-        watched = tuple(
-            folder / Path(settings[key]).expanduser() for key in source_type.watched if key in settings
-        )
+        watched = tuple(folder / Path(settings[key]).expanduser() for key in source_type.watched if key in settings)
         try:
             source_type.check(settings)
             can_build = not source_type.needs_path or all(path.exists() for path in watched)
@@ -404,9 +394,7 @@ class _Validator:
         root = root.resolve()
         own = [path.resolve() for path in (self._store, self._path) if path is not None]
         inside = [
-            glob.escape(path.relative_to(root).as_posix())
-            for path in own
-            if path != root and path.is_relative_to(root)
+            glob.escape(path.relative_to(root).as_posix()) for path in own if path != root and path.is_relative_to(root)
         ]
         return [*([exclude] if isinstance(exclude, str) else exclude), *inside]
 
@@ -425,18 +413,14 @@ class _Validator:
     def _check_required(self, settings: dict[str, Any], source_type: SourceType, number: int) -> None:
         for group in (("name",), *source_type.required):
             if sum(key in settings for key in group) != 1:
-                self._add_problem(
-                    f"it needs {' or '.join(group)}{', one of them' if len(group) > 1 else ''}", number
-                )
+                self._add_problem(f"it needs {' or '.join(group)}{', one of them' if len(group) > 1 else ''}", number)
 
     def _check_unique_names(self, sections: list[dict[str, Any]]) -> None:
         seen: set[str] = set()
         for number, section in enumerate(sections):
             name = section.get("name")
             if isinstance(name, str) and name in seen:
-                self._add_problem(
-                    f"the name {name!r} is taken: each source needs one of its own", number, "name"
-                )
+                self._add_problem(f"the name {name!r} is taken: each source needs one of its own", number, "name")
             seen.add(str(name))
 
     def _fill_variables(self, value: Any, number: int | None, key: str | None = None) -> Any:  # noqa: ANN401
@@ -451,9 +435,7 @@ class _Validator:
         except KeyError as error:
             self._add_problem(f"the environment variable {error.args[0]} is not set", number, key)
         except ValueError as error:
-            self._add_problem(
-                f"'${{{error}}}' names no environment variable; '$${{' stands for '${{'", number, key
-            )
+            self._add_problem(f"'${{{error}}}' names no environment variable; '$${{' stands for '${{'", number, key)
         return value
 
     def _parse_interval(self, text: object) -> timedelta:
@@ -461,9 +443,7 @@ class _Validator:
             return _DEFAULT_INTERVAL
         try:
             seconds = re.fullmatch(r"(\d{1,6})\s*s", text)
-            return check_duration(
-                "interval", int(seconds[1]) if seconds else EPOCH - check_time("", text, EPOCH)
-            )
+            return check_duration("interval", int(seconds[1]) if seconds else EPOCH - check_time("", text, EPOCH))
         except UsageError:
             self._add_problem('interval must be a length of time: "30s", "5min", "2h"', None, "interval")
             return _DEFAULT_INTERVAL
@@ -483,9 +463,7 @@ class _Validator:
             if _HEADER.match(text):
                 section += 1
                 header = line if section == number else header
-            elif (
-                pattern is not None and section == (-1 if number is None else number) and pattern.match(text)
-            ):
+            elif pattern is not None and section == (-1 if number is None else number) and pattern.match(text):
                 return line
         return header
 

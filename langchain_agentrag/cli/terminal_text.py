@@ -113,9 +113,7 @@ def _window_end(text: str, start: int, needed: int, width: int) -> int:
     stop = max(stop, needed)
     if stop >= len(text):
         return len(text)
-    ends = [
-        match.end() for match in _SENTENCE_END.finditer(text, max(needed, _move_back(text, stop, NEAR)), stop)
-    ]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, max(needed, _move_back(text, stop, NEAR)), stop)]
     if ends:
         return ends[-1]
     space = text.rfind(" ", max(needed, _move_back(text, stop, NEAR // 2)), stop)

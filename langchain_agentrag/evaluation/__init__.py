@@ -15,24 +15,11 @@ from langchain_agentrag.evaluation.baseline import (
     run_document,
     shared_questions,
 )
-from langchain_agentrag.evaluation.collection import (
-    Collection,
-    Expected,
-    Question,
-    read_collection,
-    write_questions,
-)
+from langchain_agentrag.evaluation.collection import Collection, Expected, Question, read_collection, write_questions
 from langchain_agentrag.evaluation.failure_analysis import Failure, failures
 from langchain_agentrag.evaluation.question_generation import draft_questions
 from langchain_agentrag.evaluation.report import html_report
-from langchain_agentrag.evaluation.runner import (
-    MEASURES,
-    Evaluation,
-    Run,
-    evaluate,
-    measure,
-    standard_settings,
-)
+from langchain_agentrag.evaluation.runner import MEASURES, Evaluation, Run, evaluate, measure, standard_settings
 from langchain_agentrag.evaluation.statistics import Difference, Interval, compare, interval
 from langchain_agentrag.evaluation.tuning import Advice, grid, sweep
 from langchain_agentrag.evaluation.vector_cache import cached_embedder

@@ -85,9 +85,7 @@ def load_run(path: str | Path) -> SavedRun:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         document = document.get("run", document)
         if document["format"] != _FORMAT:
-            raise UsageError(
-                f"The baseline {path} has format {document['format']}, this version reads {_FORMAT}."
-            )
+            raise UsageError(f"The baseline {path} has format {document['format']}, this version reads {_FORMAT}.")
         return SavedRun(
             document["name"],
             document["main"],
@@ -142,9 +140,7 @@ def changes(evaluation: Evaluation, baseline: SavedRun) -> list[Change]:
             if measure in old
         ]
     if not differences:
-        raise UsageError(
-            f"The baseline {baseline.name!r} has none of the measures {', '.join(evaluation.measures)}."
-        )
+        raise UsageError(f"The baseline {baseline.name!r} has none of the measures {', '.join(evaluation.measures)}.")
     return differences
 
 

@@ -22,9 +22,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "report",
     "text.parse_math": False,  # a "$" in the name of a setting is a dollar
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
-    **dict.fromkeys(
-        ("axes.spines.left", "axes.spines.right", "axes.spines.top", "axes.spines.bottom"), False
-    ),
+    **dict.fromkeys(("axes.spines.left", "axes.spines.right", "axes.spines.top", "axes.spines.bottom"), False),
     **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
 }
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -52,9 +50,7 @@ def latency_chart(milliseconds: Mapping[str, tuple[float, float]]) -> str:
 
     def draw(axes: Axes) -> None:
         limit = max((high for _, high in milliseconds.values()), default=0.0) or 1.0
-        for row, ((median, high), color) in enumerate(
-            zip(milliseconds.values(), cycle(_COLORS), strict=False)
-        ):
+        for row, ((median, high), color) in enumerate(zip(milliseconds.values(), cycle(_COLORS), strict=False)):
             axes.barh(row, high, color=color, alpha=0.32, clip_on=False)
             axes.barh(row, median, color=color, clip_on=False)
             axes.text(high + limit * 0.02, row, f"{median:.1f} · {high:.1f} ms", va="center")

@@ -164,9 +164,7 @@ def _read_beir_folder(folder: Path, qrels: str | None) -> Collection:
     for location, entry in _read_objects(queries):
         name, text, metadata = entry.get("_id"), entry.get("text"), entry.get("metadata") or {}
         if not isinstance(name, str) or not isinstance(text, str) or not isinstance(metadata, Mapping):
-            raise UsageError(
-                f"{location}: a query needs the strings _id and text, and metadata as an object."
-            )
+            raise UsageError(f"{location}: a query needs the strings _id and text, and metadata as an object.")
         _check_new_id(location, name, seen)
         agent = _agent_id(location, metadata.get("agent_id"))
         if sources := relevant.get(name):
@@ -179,9 +177,7 @@ def _read_beir_folder(folder: Path, qrels: str | None) -> Collection:
 
 
 def _find_qrels(folder: Path, name: str | None) -> Path:
-    candidates = (
-        ("qrels.tsv", "qrels/test.tsv") if name is None else (f"qrels.{name}.tsv", f"qrels/{name}.tsv", name)
-    )
+    candidates = ("qrels.tsv", "qrels/test.tsv") if name is None else (f"qrels.{name}.tsv", f"qrels/{name}.tsv", name)
     for candidate in candidates:
         if (folder / candidate).is_file():
             return folder / candidate
@@ -199,9 +195,7 @@ def _read_qrels(path: Path) -> dict[str, list[Expected]]:
         if len(columns) < _COLUMNS:
             columns = line.split()
         # TREC writes four columns, the second without meaning; BEIR writes three and a header
-        query, document, grade = (
-            (columns[0], columns[-2], columns[-1]) if len(columns) >= _COLUMNS else ("", "", "")
-        )
+        query, document, grade = (columns[0], columns[-2], columns[-1]) if len(columns) >= _COLUMNS else ("", "", "")
         if number == 1 and not grade.strip().lstrip("-").isdigit():
             continue
         try:
@@ -226,9 +220,7 @@ def _read_json_lines(path: Path) -> Iterator[Question]:
         if not isinstance(text, str) or not text.strip():
             raise UsageError(f"{location}: there is no question. A line looks like {_EXAMPLE}.")
         if unknown := sorted(entry.keys() - _KNOWN_KEYS):
-            raise UsageError(
-                f"{location}: unknown key {unknown[0]!r}; known are {', '.join(sorted(_KNOWN_KEYS))}."
-            )
+            raise UsageError(f"{location}: unknown key {unknown[0]!r}; known are {', '.join(sorted(_KNOWN_KEYS))}.")
         items = expected if isinstance(expected, list) else [expected]
         sources = tuple(_parse_expected(location, item) for item in items)
         if not sources:
@@ -277,9 +269,7 @@ def _read_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{location}: this is no JSON ({error}); write one object per line.") from error
         if not isinstance(entry, dict):
-            raise UsageError(
-                f"{location}: expected a JSON object such as {_EXAMPLE}, got {line.strip()[:80]}."
-            )
+            raise UsageError(f"{location}: expected a JSON object such as {_EXAMPLE}, got {line.strip()[:80]}.")
         yield location, entry
 
 

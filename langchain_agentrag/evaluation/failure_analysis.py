@@ -87,9 +87,7 @@ def failures(indexer: DualIndexer, evaluation: Evaluation, *, k: int = 10, most:
     return [_analyze(indexer, question, ranks[question.question.id], options) for question in failed[:most]]
 
 
-def _analyze(
-    indexer: DualIndexer, judged: JudgedQuestion, rank: int | None, options: SearchOptions
-) -> Failure:
+def _analyze(indexer: DualIndexer, judged: JudgedQuestion, rank: int | None, options: SearchOptions) -> Failure:
     question = judged.question
     vector = indexer.embedder.embed_query(question.text)
     vector_hits = search(indexer, question, SearchOptions(mode="vector"), vector, INDEX_DEPTH)

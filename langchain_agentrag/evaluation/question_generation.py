@@ -34,9 +34,7 @@ _FAQ_ANSWER = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _FENCE = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
-_NUMBERING = re.compile(
-    r"^(?:\d+(?:\.\d+)*[.)、]?|第?[一二三四五六七八九十百]+[章节條条款、.)]|[（(]\d+[)）])[ \t]*"
-)
+_NUMBERING = re.compile(r"^(?:\d+(?:\.\d+)*[.)、]?|第?[一二三四五六七八九十百]+[章节條条款、.)]|[（(]\d+[)）])[ \t]*")
 _MARKDOWN = re.compile(r"[*_`~]|!?\[([^\]]*)\]\([^)]*\)")
 _LIST_ITEM = re.compile(r"^[ \t]*(?:[-*+>]|\d+[.)])[ \t]*", re.MULTILINE)
 _HAN = re.compile(r"[\u3400-\u9fff]")
@@ -103,11 +101,7 @@ def draft_questions(
     check_llm(model)
     documents = indexer.get(agent_id=agent_id)
     random.Random(seed).shuffle(documents)  # noqa: S311  (no secret)
-    drafts = [
-        draft
-        for document in documents
-        for draft in (*_faq_questions(document), *_heading_questions(document))
-    ]
+    drafts = [draft for document in documents for draft in (*_faq_questions(document), *_heading_questions(document))]
     drafts = _take_in_turn(_unique(drafts), most if model is None else most // 2)
     if model is not None:
         drafts += _model_questions(model, documents, most - len(drafts), random.Random(seed))  # noqa: S311

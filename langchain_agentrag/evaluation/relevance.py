@@ -83,10 +83,7 @@ class _VisibleDocuments:
             return source.value in self._ids
         if self._documents is None:  # read only when a phrase or a path is looked for
             self._documents = self._indexer.get(agent_id=self._agent)
-        return any(
-            _matches(source, document.doc_id, document.metadata, document.text)
-            for document in self._documents
-        )
+        return any(_matches(source, document.doc_id, document.metadata, document.text) for document in self._documents)
 
     def resolve(self, source: Expected) -> Expected:
         """Return the source with its kind settled: the first kind that matches something, else a phrase."""

@@ -57,9 +57,7 @@ def html_report(
         return messages[key].format(**values)
 
     main = evaluation.runs[evaluation.main]
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     page = files("langchain_agentrag.evaluation") / "report.html.jinja"
     return environment.from_string(page.read_text(encoding="utf-8")).render(
         evaluation=evaluation,
@@ -79,9 +77,7 @@ def html_report(
         latency_chart=latency_chart(
             {name: (run.latency(0.5), run.latency(0.95)) for name, run in evaluation.runs.items()}
         ),
-        embedding_ms=1000 * float(np.median(list(evaluation.embedding.values())))
-        if evaluation.embedding
-        else None,
+        embedding_ms=1000 * float(np.median(list(evaluation.embedding.values()))) if evaluation.embedding else None,
         comparisons=[
             (message("baseline", name=baseline), changed),
             (message("compared", main=evaluation.main), compare_settings(evaluation)),
@@ -104,8 +100,7 @@ def _notes(evaluation: Evaluation, message: Any) -> list[str]:  # noqa: ANN401  
 def _advice_verdict(advice: Advice, message: Any) -> str:  # noqa: ANN401  (a function of texts)
     difference = advice.difference
     change = (
-        f"{difference.mean:+.3f} {advice.measure}, {difference.low:+.3f} … {difference.high:+.3f}, "
-        f"p {difference.p:.3f}"
+        f"{difference.mean:+.3f} {advice.measure}, {difference.low:+.3f} … {difference.high:+.3f}, p {difference.p:.3f}"
     )
     key = "sweep_defaults" if advice.keeps_defaults else "sweep_not_significant"
     return str(message("sweep_recommended" if advice.worthwhile else key, best=advice.best, change=change))
@@ -122,6 +117,5 @@ def _success_shares(run: Run, depth: int) -> list[float]:
     """Return the share of the questions whose expected source is among the first 1, 2, … `depth` results."""
     ranks = list(run.ranks.values())
     return [
-        sum(rank is not None and rank <= limit for rank in ranks) / max(1, len(ranks))
-        for limit in range(1, depth + 1)
+        sum(rank is not None and rank <= limit for rank in ranks) / max(1, len(ranks)) for limit in range(1, depth + 1)
     ]

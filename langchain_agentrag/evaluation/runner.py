@@ -37,9 +37,7 @@ def parse_measures(names: Sequence[str]) -> list[Any]:
     """
     library = _ir_measures()
     if isinstance(names, str) or not names:
-        raise UsageError(
-            f"Cannot measure with {names!r}: give a list of names such as {', '.join(MEASURES)}."
-        )
+        raise UsageError(f"Cannot measure with {names!r}: give a list of names such as {', '.join(MEASURES)}.")
     parsed = []
     for name in names:
         try:
@@ -52,9 +50,7 @@ def parse_measures(names: Sequence[str]) -> list[Any]:
 
 
 def measure(
-    rankings: Mapping[str, Sequence[str]],
-    qrels: Mapping[str, Mapping[str, int]],
-    measures: Sequence[str] = MEASURES,
+    rankings: Mapping[str, Sequence[str]], qrels: Mapping[str, Mapping[str, int]], measures: Sequence[str] = MEASURES
 ) -> MeasureValues:
     """Compute each measure for each question; a question without a ranking counts 0.
 
@@ -271,9 +267,7 @@ def search(
         arguments["vector"] = vector
     if arguments.get("reranker") is not None or arguments.get("diversity"):
         arguments.setdefault("fetch_k", max(depth, RERANK_CANDIDATES))
-    return indexer.search(
-        question.text, depth, agent_id=question.agent_id, **cast("SearchOptions", arguments)
-    )
+    return indexer.search(question.text, depth, agent_id=question.agent_id, **cast("SearchOptions", arguments))
 
 
 def _embed_questions(

@@ -73,9 +73,7 @@ def grid(reranker: object = None) -> dict[str, SearchOptions]:
     }
     for rule in get_args(FusionName):
         for weight in _VECTOR_WEIGHTS:
-            settings[f"{rule}, vector {weight:g}"] = SearchOptions(
-                fusion=rule, weights=(weight, round(1 - weight, 2))
-            )
+            settings[f"{rule}, vector {weight:g}"] = SearchOptions(fusion=rule, weights=(weight, round(1 - weight, 2)))
     for most in _MAX_PER_DOCUMENT:
         settings[f"{DEFAULTS}, {most} per document"] = SearchOptions(max_per_document=most)
     if reranker is not None:
@@ -131,13 +129,7 @@ def sweep(
         )
     candidates = {DEFAULTS: SearchOptions(), **(grid() if settings is None else settings)}
     evaluation = evaluate(
-        indexer,
-        collection,
-        candidates,
-        measures=measures,
-        main=DEFAULTS,
-        depth=depth,
-        on_progress=on_progress,
+        indexer, collection, candidates, measures=measures, main=DEFAULTS, depth=depth, on_progress=on_progress
     )
     decisive = measures[0]
     values = {name: run.values[decisive] for name, run in evaluation.runs.items()}

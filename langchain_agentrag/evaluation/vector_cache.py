@@ -83,9 +83,7 @@ class _CachingBackend:
             for start in range(0, len(keys), _KEYS_PER_QUERY):
                 part = keys[start : start + _KEYS_PER_QUERY]
                 placeholders = ",".join("?" * len(part))
-                rows = connection.execute(
-                    f"SELECT key, vector FROM vectors WHERE key IN ({placeholders})", part
-                )
+                rows = connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({placeholders})", part)
                 vectors.update({bytes(key): np.frombuffer(data, dtype=np.float32) for key, data in rows})
         return vectors
 

@@ -36,17 +36,7 @@ from langchain_agentrag.guard.tool_rules import GuardedTool, Outcome
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.timeouts import CallTimeoutError, run_with_timeout
 
-__all__ = [
-    "Act",
-    "Answer",
-    "Budget",
-    "Observation",
-    "RunResult",
-    "Situation",
-    "Step",
-    "arun_agent",
-    "run_agent",
-]
+__all__ = ["Act", "Answer", "Budget", "Observation", "RunResult", "Situation", "Step", "arun_agent", "run_agent"]
 
 logger = logging.getLogger(__name__)
 
@@ -274,9 +264,7 @@ class _Run:
 
     def _tool_call(self, decision: Act) -> _Call:
         if decision.tool not in self.tools:
-            raise UsageError(
-                f"there is no tool {decision.tool!r}; the tools are {', '.join(sorted(self.tools))}"
-            )
+            raise UsageError(f"there is no tool {decision.tool!r}; the tools are {', '.join(sorted(self.tools))}")
         function, guarded = self.tools[decision.tool], self._guarded.get(decision.tool)
         arguments = dict(decision.arguments)
         if guarded is None or self.operations is None:
@@ -284,15 +272,11 @@ class _Run:
         operations, scope = self.operations, self._state.task
 
         def run() -> Observation:
-            return _observation_of(
-                operations.call(guarded, arguments, lambda valid: function(**valid), scope=scope)
-            )
+            return _observation_of(operations.call(guarded, arguments, lambda valid: function(**valid), scope=scope))
 
         async def arun() -> Observation:
             return _observation_of(
-                await operations.acall(
-                    guarded, arguments, lambda valid: _call_async(function, **valid), scope=scope
-                )
+                await operations.acall(guarded, arguments, lambda valid: _call_async(function, **valid), scope=scope)
             )
 
         return _Call(run, arun)

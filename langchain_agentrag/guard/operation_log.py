@@ -128,10 +128,7 @@ def operation_from_row(row: Any) -> Operation:  # noqa: ANN401
     executing = _may_be_executing(row)
     died = row["state"] == "in_flight" and not executing
     return Operation(
-        **{
-            name: row[name]
-            for name in ("operation_id", "principal", "tool", "scope", "risk", "note", "attempts")
-        },
+        **{name: row[name] for name in ("operation_id", "principal", "tool", "scope", "risk", "note", "attempts")},
         state="needs_reconcile" if died else row["state"],
         arguments=json.loads(row["arguments"]),
         result=None if row["result"] is None else json.loads(row["result"]),
@@ -368,9 +365,7 @@ class OperationLog:
                 raise NotAStoreError(f"{self._path} is no file of operations: {error}.") from error
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         connection.row_factory = sqlite3.Row
         try:
             self._check_format(connection)  # before anything is changed in it
@@ -420,8 +415,7 @@ def _enable_wal(connection: sqlite3.Connection) -> None:
 
 def _select(connection: sqlite3.Connection, principal: str, operation_id: str) -> Any:  # noqa: ANN401
     return connection.execute(
-        f"SELECT {_COLUMNS} FROM operations WHERE principal = ? AND operation_id = ?",
-        (principal, operation_id),
+        f"SELECT {_COLUMNS} FROM operations WHERE principal = ? AND operation_id = ?", (principal, operation_id)
     ).fetchone()
 
 

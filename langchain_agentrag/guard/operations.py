@@ -98,9 +98,7 @@ class AgentOperations:
 
     def __init__(self, operations: Operations, principal: str) -> None:
         if check_agent_id(principal) is None:
-            raise ScopeError(
-                "Calls with side effects need an agent: name the one on whose behalf they are made."
-            )
+            raise ScopeError("Calls with side effects need an agent: name the one on whose behalf they are made.")
         self._operations, self._log, self._principal = operations, operations.file, principal
 
     def call(
@@ -349,9 +347,7 @@ class _RecordedCall:
             logger.warning("operation %s: %s; its outcome is unknown", self._key.operation_id, reason)
         return self._current_outcome()
 
-    def _record(
-        self, state: State, *, result: str | None = None, error: str = "", running: bool = False
-    ) -> None:
+    def _record(self, state: State, *, result: str | None = None, error: str = "", running: bool = False) -> None:
         """Record how the attempt ended; where that fails the record stays `in_flight`: unknown, never repeated."""
         log, key = self._log, self._key
         try:
@@ -395,9 +391,7 @@ class _UnrecordedCall(_RecordedCall):
     def timed_out(self, reason: str) -> Outcome:
         return self._outcome("not_done", self._replies.not_done(self._key.tool, reason))
 
-    def _record(
-        self, state: State, *, result: str | None = None, error: str = "", running: bool = False
-    ) -> None:
+    def _record(self, state: State, *, result: str | None = None, error: str = "", running: bool = False) -> None:
         pass
 
 
@@ -477,6 +471,4 @@ class OperationReplies:
         kind = {"done": "replayed", "in_flight": "running"}.get(operation.state, "needs_reconcile")
         error = operation.error[:_MAX_ERROR_SHOWN] or self._messages["no_reason"]
         when = operation.started.strftime("%Y-%m-%d %H:%M:%S UTC")
-        return self._messages[kind].format(
-            tool=operation.tool, id=operation.operation_id, when=when, error=error
-        )
+        return self._messages[kind].format(tool=operation.tool, id=operation.operation_id, when=when, error=error)

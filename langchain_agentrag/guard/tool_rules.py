@@ -69,9 +69,7 @@ class GuardedTool:
         self._schema = schema if isinstance(schema, ArgumentSchema) else ArgumentSchema(schema)
         self._check = check
 
-    def validate_arguments(
-        self, arguments: object, language: Language, *, repair: bool
-    ) -> ValidatedArguments:
+    def validate_arguments(self, arguments: object, language: Language, *, repair: bool) -> ValidatedArguments:
         """Validate arguments with the schema and the check; see `ArgumentSchema.validate`."""
         validated = self._schema.validate(arguments, language, repair=repair)
         if self._check is None or validated.errors:

@@ -115,9 +115,7 @@ class ArgumentSchema:
             if isinstance(part, dict) and "default" in part
         }
 
-    def validate(
-        self, arguments: object, language: Language = "en", *, repair: bool = True
-    ) -> ValidatedArguments:
+    def validate(self, arguments: object, language: Language = "en", *, repair: bool = True) -> ValidatedArguments:
         """Validate arguments, and repair values in the wrong notation.
 
         Args:
@@ -179,9 +177,7 @@ def pydantic_check(
             hidden = any(part["loc"] and part["loc"][0] not in visible for part in details)
             return [
                 ArgumentError(
-                    path := _format_path(part["loc"]),
-                    part["type"],
-                    f"{path}: {part['msg']}".removeprefix(": "),
+                    path := _format_path(part["loc"]), part["type"], f"{path}: {part['msg']}".removeprefix(": ")
                 )
                 for part in details
                 if (part["loc"][0] in visible if part["loc"] else not hidden)
@@ -385,9 +381,7 @@ def _argument_errors(error: ValidationError, language: Language) -> Iterator[Arg
         yield ArgumentError(path, rule, _message(error, rule, path or messages["whole"], language))
 
 
-def _unknown_arguments(
-    error: ValidationError, path: str, messages: Mapping[str, str]
-) -> Iterator[ArgumentError]:
+def _unknown_arguments(error: ValidationError, path: str, messages: Mapping[str, str]) -> Iterator[ArgumentError]:
     schema: Any = error.schema
     value: Any = error.instance
     known = list(schema.get("properties", {}))

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from langchain_agentrag.embedding import Embedder
-from langchain_agentrag.errors import (
-    AgentRagError,
-    NotAStoreError,
-    StoreError,
-    StoreMismatchError,
-    UsageError,
-)
+from langchain_agentrag.errors import AgentRagError, NotAStoreError, StoreError, StoreMismatchError, UsageError
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.store.protocols import Vectors
@@ -74,9 +68,7 @@ class ChromaCollection:
         """Yield all records, one page in memory at a time."""
         for start in itertools.count(step=_PAGE):
             with _reading(self.name):
-                page = self._collection.get(
-                    limit=_PAGE, offset=start, include=["documents", "metadatas", "embeddings"]
-                )
+                page = self._collection.get(limit=_PAGE, offset=start, include=["documents", "metadatas", "embeddings"])
             ids: list[str] = page["ids"]
             texts, metadatas, vectors = page["documents"], page["metadatas"], page["embeddings"]
             for place, name in enumerate(ids):
@@ -107,9 +99,7 @@ def open_collection(source: Any, name: str | None = None) -> Iterator[ChromaColl
     """
     if isinstance(source, str | Path):
         with _client(Path(source)) as client, _reading(str(source)):
-            collection = client.get_collection(
-                _collection_name(client, source, name), embedding_function=None
-            )
+            collection = client.get_collection(_collection_name(client, source, name), embedding_function=None)
         try:
             yield ChromaCollection(collection)
         finally:
@@ -122,12 +112,8 @@ def open_collection(source: Any, name: str | None = None) -> Iterator[ChromaColl
             "the path of a Chroma folder."
         )
     if name is not None and name != collection.name:
-        raise UsageError(
-            f"The collection given is {collection.name!r}, not {name!r}: leave collection_name out."
-        )
-    yield ChromaCollection(
-        collection, getattr(source, "embeddings", None) if collection is not source else None
-    )
+        raise UsageError(f"The collection given is {collection.name!r}, not {name!r}: leave collection_name out.")
+    yield ChromaCollection(collection, getattr(source, "embeddings", None) if collection is not source else None)
 
 
 @contextmanager
@@ -159,11 +145,7 @@ def _collection_name(client: ClientAPI, folder: str | Path, name: str | None) ->
     if name in names:
         return str(name)
     problem = (
-        "several collections"
-        if name is None and names
-        else f"no collection {name!r}"
-        if name
-        else "no collection"
+        "several collections" if name is None and names else f"no collection {name!r}" if name else "no collection"
     )
     raise UsageError(f"The Chroma folder {folder} holds {problem}; collection_name may be one of {names}.")
 
@@ -188,9 +170,7 @@ _NODE = "_node_content"
 _NODE_KEYS = frozenset({_NODE, "_node_type", "document_id", "doc_id", "ref_doc_id"})
 
 
-def import_collection(
-    collection: ChromaCollection, pipeline: Pipeline, model: Embedder, owner: Owner
-) -> None:
+def import_collection(collection: ChromaCollection, pipeline: Pipeline, model: Embedder, owner: Owner) -> None:
     """Put every record of a collection into the pipeline, whole and with its vector.
 
     Ids become doc_ids. A record without text or with an invalid vector is reported as skipped.
@@ -209,10 +189,7 @@ def import_collection(
         pipeline.advance(record.id)
     if skipped := pipeline.report.skipped:
         logger.warning(
-            "%d records of %s were not imported, the first because %s",
-            len(skipped),
-            collection.name,
-            skipped[0].reason,
+            "%d records of %s were not imported, the first because %s", len(skipped), collection.name, skipped[0].reason
         )
 
 

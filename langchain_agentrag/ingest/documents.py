@@ -45,9 +45,7 @@ def as_source_documents(documents: Iterable[Any], agent_id: str | None) -> Itera
         ScopeError: one of them names another agent.
     """
     if isinstance(documents, str | bytes | Mapping | SourceDocument) or hasattr(documents, "page_content"):
-        raise UsageError(
-            f"Cannot index a single {type(documents).__name__}: pass a list of documents, even of one."
-        )
+        raise UsageError(f"Cannot index a single {type(documents).__name__}: pass a list of documents, even of one.")
     if not isinstance(documents, Iterable):
         raise UsageError(f"Cannot index {documents!r}: pass a list of documents.")
     return _convert_all(documents, agent_id)
@@ -74,23 +72,17 @@ def check_document(document: SourceDocument) -> None:
             has no stored form, or the sections do not fit the text.
     """
     if not isinstance(document.doc_id, str) or not document.doc_id:
-        raise InvalidDocumentError(
-            f"doc_id must be a non-empty string, got {document.doc_id!r}: pass a stable id."
-        )
+        raise InvalidDocumentError(f"doc_id must be a non-empty string, got {document.doc_id!r}: pass a stable id.")
     if not isinstance(document.text, str):
         raise InvalidDocumentError(
             f"the text must be a string, got {type(document.text).__name__}: decode or convert it first."
         )
     if not isinstance(document.metadata, Mapping):
-        raise InvalidDocumentError(
-            f"metadata must be a mapping, got {type(document.metadata).__name__}: pass a dict."
-        )
+        raise InvalidDocumentError(f"metadata must be a mapping, got {type(document.metadata).__name__}: pass a dict.")
     codec.encode(document.metadata)
     document_expiry(document.metadata)
     if document.kind not in get_args(TextKind):
-        raise InvalidDocumentError(
-            f"kind must be one of {', '.join(get_args(TextKind))}, got {document.kind!r}."
-        )
+        raise InvalidDocumentError(f"kind must be one of {', '.join(get_args(TextKind))}, got {document.kind!r}.")
     _check_sections(document)
     for name, value in (("doc_id", document.doc_id), ("text", document.text)):
         try:
@@ -200,11 +192,7 @@ Model = Callable[[], Embedder]
 
 
 def with_precomputed_vectors(
-    documents: Iterable[SourceDocument],
-    vectors: Iterable[PrecomputedVector] | None,
-    model: Model,
-    *,
-    split: bool,
+    documents: Iterable[SourceDocument], vectors: Iterable[PrecomputedVector] | None, model: Model, *, split: bool
 ) -> Iterator[tuple[SourceDocument, Vectors | None]]:
     """Pair each document with its vector, or with None where the model has to embed it.
 
@@ -238,9 +226,7 @@ def _checked_vector(document: SourceDocument, values: Sequence[float], model: Mo
     except (TypeError, ValueError):
         vector = np.empty((0, 0), dtype=np.float32)
     if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
-        raise InvalidDocumentError(
-            f"The vector of document {document.doc_id!r} must be one list of finite numbers."
-        )
+        raise InvalidDocumentError(f"The vector of document {document.doc_id!r} must be one list of finite numbers.")
     embedder = model()
     if len(vector) != embedder.dimension:
         raise StoreMismatchError(
@@ -274,11 +260,7 @@ def build_filter(
 
 
 def delete_matching(
-    store: Store,
-    pipeline: Pipeline,
-    owner: str | None,
-    doc_ids: str | Iterable[str] | None,
-    condition: Filter | None,
+    store: Store, pipeline: Pipeline, owner: str | None, doc_ids: str | Iterable[str] | None, condition: Filter | None
 ) -> None:
     """Remove an owner's documents by id, by filter, or those that match both."""
     ids = as_doc_ids(doc_ids)

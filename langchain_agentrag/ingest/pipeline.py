@@ -108,26 +108,17 @@ class Pipeline:
         total: int | None = None,
     ) -> None:
         self._store, self._analyzer, self._chunking, self._embedder = store, analyzer, chunking, embedder
-        self._keep_vectors, self._sweep, self._on_progress, self._total = (
-            keep_vectors,
-            sweep,
-            on_progress,
-            total,
-        )
+        self._keep_vectors, self._sweep, self._on_progress, self._total = (keep_vectors, sweep, on_progress, total)
         self._pending = PendingBatch()
         self._pending_chunks, self._batch_size = 0, _SMALLEST
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-writer")
         self._running: Future[CommitResult] | None = None
         self._in_flight: set[Address] = set()
         self._expected: dict[Address, StoredDocument | None] = {}
-        self._recent: dict[
-            str | None, dict[bytes, Vectors]
-        ] = {}  # vectors that may not be in the catalog yet
+        self._recent: dict[str | None, dict[bytes, Vectors]] = {}  # vectors that may not be in the catalog yet
         self._done, self._started = 0, time.monotonic()
         self._report = SyncReport()
-        self._failed: list[
-            Failure
-        ] = []  # a list: with a million of them each addition of reports would be slow
+        self._failed: list[Failure] = []  # a list: with a million of them each addition of reports would be slow
         self._skipped: list[Failure] = []
 
     def __enter__(self) -> Self:
@@ -217,9 +208,7 @@ class Pipeline:
         else:
             self.remove(*address)
 
-    def prefetch(
-        self, pairs: Iterable[tuple[SourceDocument, _Extra]]
-    ) -> Iterator[tuple[SourceDocument, _Extra]]:
+    def prefetch(self, pairs: Iterable[tuple[SourceDocument, _Extra]]) -> Iterator[tuple[SourceDocument, _Extra]]:
         """Yield the pairs again, after looking up each group of documents in the store with one query.
 
         With one query per document, the preparing thread would wait for the writing one every time.
@@ -293,10 +282,7 @@ class Pipeline:
                 self._store.cache_embeddings(owner, done)
             raise
         batch = Batch(
-            puts=[
-                _prepared(draft, vectors.get(draft.document.agent_id, {}))
-                for draft in pending.drafts.values()
-            ],
+            puts=[_prepared(draft, vectors.get(draft.document.agent_id, {})) for draft in pending.drafts.values()],
             removes=list(pending.removes),
             versions=pending.versions,
             forgotten_items=pending.removed_items,
@@ -398,9 +384,7 @@ def whole_chunk(document: SourceDocument) -> Chunk:
 def _with_content(chunks: list[Chunk]) -> list[Chunk]:
     """Chunks with a letter, digit or symbol, numbered anew; others, such as a line of dashes, are left out."""
     kept = [chunk for chunk in chunks if has_content(chunk.text)]
-    return (
-        chunks if len(kept) == len(chunks) else [replace(chunk, chunk_id=n) for n, chunk in enumerate(kept)]
-    )
+    return chunks if len(kept) == len(chunks) else [replace(chunk, chunk_id=n) for n, chunk in enumerate(kept)]
 
 
 def _prepared(draft: Draft, vectors: Mapping[bytes, Vectors]) -> PreparedDocument:

@@ -14,13 +14,7 @@ from langchain_agentrag.connector import BaseConnector, Gap, NotIndexableError, 
 from langchain_agentrag.errors import AgentRagError
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
-from langchain_agentrag.store.queries import (
-    is_storable,
-    item_counts,
-    item_documents,
-    item_versions,
-    stored_items,
-)
+from langchain_agentrag.store.queries import is_storable, item_counts, item_documents, item_versions, stored_items
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.types import SourceDocument
 
@@ -58,9 +52,7 @@ class SeenItems:
 
     def add_items(self, versions: Mapping[str, str | None]) -> None:
         """Record items that the source has listed, with their versions."""
-        rows = [
-            (_digest(key), None if version is None else _digest(version)) for key, version in versions.items()
-        ]
+        rows = [(_digest(key), None if version is None else _digest(version)) for key, version in versions.items()]
         self._connection.execute("BEGIN")
         self._connection.executemany("INSERT OR IGNORE INTO items VALUES (?, ?)", rows)
         self._connection.execute("COMMIT")
@@ -93,9 +85,7 @@ class SeenItems:
     def _find(self, keys: Sequence[str]) -> dict[str, bytes | None]:
         digests = {_digest(key): key for key in keys}
         marks = ",".join("?" * len(digests))
-        rows = self._connection.execute(
-            f"SELECT key, version FROM items WHERE key IN ({marks})", tuple(digests)
-        )
+        rows = self._connection.execute(f"SELECT key, version FROM items WHERE key IN ({marks})", tuple(digests))
         return {digests[digest]: version for digest, version in rows}
 
 
@@ -200,8 +190,7 @@ class _SyncRun:
         )
         if not same:
             self._pipeline.fail(
-                item.key,
-                "it was listed before with other content: the first was kept, as keys must be unique",
+                item.key, "it was listed before with other content: the first was kept, as keys must be unique"
             )
 
     def _index(self, item: SourceItem) -> bool:

@@ -74,10 +74,7 @@ def check_agent_binding(agent_id: str | None, agent_id_key: str | None) -> None:
 
 
 def resolve_agent_id(
-    agent_id: str | None,
-    agent_id_key: str | None,
-    when_missing: WhenMissing,
-    config: RunnableConfig | None = None,
+    agent_id: str | None, agent_id_key: str | None, when_missing: WhenMissing, config: RunnableConfig | None = None
 ) -> str | None:
     """Return the agent of the current call, or None for shared documents only.
 

@@ -16,11 +16,7 @@ from langchain_agentrag.indexer import DualIndexer
 
 
 def migrate_bm25(
-    retriever: Any,
-    store: DualIndexer | str | Path,
-    *,
-    embeddings: Any = None,
-    options: Mapping[str, Any] | None = None,
+    retriever: Any, store: DualIndexer | str | Path, *, embeddings: Any = None, options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Index the documents of a `BM25Retriever` and return the settings of a `HybridRetriever` over them.
 
@@ -40,11 +36,7 @@ def migrate_bm25(
 
 
 def migrate_ensemble(
-    ensemble: Any,
-    store: DualIndexer | str | Path,
-    *,
-    embeddings: Any = None,
-    options: Mapping[str, Any] | None = None,
+    ensemble: Any, store: DualIndexer | str | Path, *, embeddings: Any = None, options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Index the documents of an `EnsembleRetriever` and return the settings of a `HybridRetriever`, weights included.
 
@@ -70,9 +62,7 @@ def migrate_ensemble(
     vector_stores = [members[index].vectorstore for index in vector]
     if embeddings is None and vector_stores:
         embeddings = vector_stores[0].embeddings
-    stored = {
-        document.page_content: document for source in vector_stores for document in _list_documents(source)
-    }
+    stored = {document.page_content: document for source in vector_stores for document in _list_documents(source)}
     if len(vector_stores) == 1 and _is_chroma(vector_stores[0]) and not isinstance(store, DualIndexer):
         # the vectors are copied
         indexer = DualIndexer.from_chroma(vector_stores[0], store, embeddings, agent_id=owner)
@@ -84,9 +74,7 @@ def migrate_ensemble(
     indexer.index_documents(list(remaining.values()), owner, split=False)
     shares = list(getattr(ensemble, "weights", None) or [1 / len(members)] * len(members))
     weights = (sum(shares[index] for index in vector), sum(shares[index] for index in keyword))
-    sizes = [
-        getattr(member, "k", None) or getattr(member, "search_kwargs", {}).get("k", 4) for member in members
-    ]
+    sizes = [getattr(member, "k", None) or getattr(member, "search_kwargs", {}).get("k", 4) for member in members]
     return {"indexer": indexer, "k": max(sizes), "weights": weights, **overrides}
 
 
@@ -116,9 +104,7 @@ def _list_documents(vectorstore: Any) -> list[Document]:
         records = vectorstore.get(include=["documents", "metadatas"])
         return [
             Document(id=doc_id, page_content=text or "", metadata=metadata or {})
-            for doc_id, text, metadata in zip(
-                records["ids"], records["documents"], records["metadatas"], strict=True
-            )
+            for doc_id, text, metadata in zip(records["ids"], records["documents"], records["metadatas"], strict=True)
         ]
     entries = getattr(vectorstore, "store", None)
     if isinstance(entries, Mapping):

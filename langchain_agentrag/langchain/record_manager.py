@@ -26,9 +26,7 @@ class HybridRecordManager(RecordManager):
         agent_id: Owner; None for shared documents.
     """
 
-    def __init__(
-        self, indexer: DualIndexer, namespace: str = "default", *, agent_id: str | None = None
-    ) -> None:
+    def __init__(self, indexer: DualIndexer, namespace: str = "default", *, agent_id: str | None = None) -> None:
         super().__init__(namespace)
         self._records = indexer.record_keys(namespace, agent_id=agent_id)
 
@@ -41,11 +39,7 @@ class HybridRecordManager(RecordManager):
         return self._records.now()
 
     def update(
-        self,
-        keys: Sequence[str],
-        *,
-        group_ids: Sequence[str | None] | None = None,
-        time_at_least: float | None = None,
+        self, keys: Sequence[str], *, group_ids: Sequence[str | None] | None = None, time_at_least: float | None = None
     ) -> None:
         """Add or renew records.
 
@@ -92,11 +86,7 @@ class HybridRecordManager(RecordManager):
         return await asyncio.to_thread(self.get_time)
 
     async def aupdate(
-        self,
-        keys: Sequence[str],
-        *,
-        group_ids: Sequence[str | None] | None = None,
-        time_at_least: float | None = None,
+        self, keys: Sequence[str], *, group_ids: Sequence[str | None] | None = None, time_at_least: float | None = None
     ) -> None:
         """`update` in a worker thread."""
         await asyncio.to_thread(self.update, keys, group_ids=group_ids, time_at_least=time_at_least)
@@ -114,9 +104,7 @@ class HybridRecordManager(RecordManager):
         limit: int | None = None,
     ) -> list[str]:
         """`list_keys` in a worker thread."""
-        return await asyncio.to_thread(
-            self.list_keys, before=before, after=after, group_ids=group_ids, limit=limit
-        )
+        return await asyncio.to_thread(self.list_keys, before=before, after=after, group_ids=group_ids, limit=limit)
 
     async def adelete_keys(self, keys: Sequence[str]) -> None:
         """`delete_keys` in a worker thread."""

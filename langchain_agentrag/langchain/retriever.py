@@ -132,31 +132,19 @@ class HybridRetriever(ConfiguredRetriever):
 
     @classmethod
     def from_bm25_retriever(
-        cls,
-        retriever: BaseRetriever,
-        store: DualIndexer | str | Path,
-        *,
-        embeddings: Any = None,
-        **options: Any,
+        cls, retriever: BaseRetriever, store: DualIndexer | str | Path, *, embeddings: Any = None, **options: Any
     ) -> Self:
         """Index the documents of a langchain-community `BM25Retriever`; see `migration.migrate_bm25`."""
         return cls(**migrate_bm25(retriever, store, embeddings=embeddings, options=options))
 
     @classmethod
     def from_ensemble(
-        cls,
-        ensemble: BaseRetriever,
-        store: DualIndexer | str | Path,
-        *,
-        embeddings: Any = None,
-        **options: Any,
+        cls, ensemble: BaseRetriever, store: DualIndexer | str | Path, *, embeddings: Any = None, **options: Any
     ) -> Self:
         """Index the documents of an `EnsembleRetriever` and keep its weights; see `migration.migrate_ensemble`."""
         return cls(**migrate_ensemble(ensemble, store, embeddings=embeddings, options=options))
 
-    def configurable_fields(
-        self, **kwargs: AnyConfigurableField
-    ) -> RunnableSerializable[str, list[Document]]:
+    def configurable_fields(self, **kwargs: AnyConfigurableField) -> RunnableSerializable[str, list[Document]]:
         """Make fields configurable, except for those of the agent.
 
         Raises:
@@ -218,9 +206,7 @@ class HybridRetriever(ConfiguredRetriever):
 # -- child runs per index -----------------------------------------------------------------------------------------
 
 
-def _trace_index_runs(
-    run: CallbackManagerForRetrieverRun, hits: Hits, to_document: Callable[[Hit], Document]
-) -> None:
+def _trace_index_runs(run: CallbackManagerForRetrieverRun, hits: Hits, to_document: Callable[[Hit], Document]) -> None:
     """Report each index that was searched as a child run, with its hits in its own order, or why it failed."""
     if not run.inheritable_handlers:
         return

@@ -24,9 +24,7 @@ MODES: Mapping[str, SearchMode] = {
 }
 """Engine mode of each search type; "mmr" also sets `diversity`."""
 
-ENGINE_OPTIONS = tuple(
-    name for name in OPTIONS if name not in {"mode", "diversity", "explain", "vector", "now"}
-)
+ENGINE_OPTIONS = tuple(name for name in OPTIONS if name not in {"mode", "diversity", "explain", "vector", "now"})
 """Search options of the engine that LangChain calls take under their own names."""
 
 CALL_OPTIONS = ("search_type", "lambda_mult", *ENGINE_OPTIONS)
@@ -43,9 +41,7 @@ def option_field(name: str, *, default: object = None, **settings: Any) -> Any:
     return Field(default=default, description=f"{option.description} Values: {option.values}.", **settings)
 
 
-def engine_options(
-    bound: Filter | None, defaults: Mapping[str, Any], call: Mapping[str, Any]
-) -> SearchOptions:
+def engine_options(bound: Filter | None, defaults: Mapping[str, Any], call: Mapping[str, Any]) -> SearchOptions:
     """Merge the options of a LangChain call with the defaults and translate them to options of the engine.
 
     Filters and time bounds of the call narrow those of the defaults; other options replace the defaults.
@@ -68,15 +64,9 @@ def engine_options(
     if relevance is None:
         relevance = _LAMBDA if search_type == "mmr" else 1.0
     if isinstance(relevance, bool) or not isinstance(relevance, int | float) or not 0 <= relevance <= 1:
-        raise InvalidQueryError(
-            f"lambda_mult={relevance!r} must be a number from 0 (different) to 1 (relevant)."
-        )
+        raise InvalidQueryError(f"lambda_mult={relevance!r} must be a number from 0 (different) to 1 (relevant).")
     options = {name: merged[name] for name in ENGINE_OPTIONS if merged.get(name) is not None}
-    options |= {
-        "filter": conjoin(bound, merged["filter"]),
-        "mode": MODES[search_type],
-        "diversity": 1.0 - relevance,
-    }
+    options |= {"filter": conjoin(bound, merged["filter"]), "mode": MODES[search_type], "diversity": 1.0 - relevance}
     return cast("SearchOptions", options)
 
 
@@ -88,9 +78,7 @@ def merge_options(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[
         InvalidQueryError: a bound is not a time.
     """
     call = {name: value for name, value in call.items() if value is not None or name not in _TIME_BOUNDS}
-    replaced = {
-        name: defaults[name] for name in _TIME_BOUNDS if name in call and defaults.get(name) is not None
-    }
+    replaced = {name: defaults[name] for name in _TIME_BOUNDS if name in call and defaults.get(name) is not None}
     default_filter = conjoin(
         parse(defaults.get("filter")), time_range_filter(replaced.get("after"), replaced.get("before"))
     )

@@ -83,8 +83,7 @@ class SQLTool(BaseTool):
     def _reply(self, result: QueryResult) -> tuple[str, list[dict[str, Any]]]:
         texts = load_messages("langchain", "sql_tool", self.language)
         records = [
-            {name: _truncate(value) for name, value in zip(result.columns, row, strict=True)}
-            for row in result.rows
+            {name: _truncate(value) for name, value in zip(result.columns, row, strict=True)} for row in result.rows
         ]
         if not records:
             return texts["none"], []

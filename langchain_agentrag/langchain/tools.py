@@ -14,12 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.prompt_injection import PassageSafety
-from langchain_agentrag.agent.tool_arguments import (
-    Language,
-    format_validation_error,
-    read_arguments,
-    search_arguments,
-)
+from langchain_agentrag.agent.tool_arguments import Language, format_validation_error, read_arguments, search_arguments
 from langchain_agentrag.agent.tool_replies import ToolReplies, hit_record, passage_record
 from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
 from langchain_agentrag.filters import filter_keys, match, parse
@@ -158,9 +153,7 @@ class SearchTool(_StoreTool):
         with self._errors_as_messages():
             call_options = _call_options(filter, after, before)
             agent, options = self._resolve_agent(config), self._options(call_options)
-            return self._reply(
-                self.indexer.search(query, k or self.k, agent_id=agent, **options), query, call_options
-            )
+            return self._reply(self.indexer.search(query, k or self.k, agent_id=agent, **options), query, call_options)
 
     async def _arun(
         self,
@@ -185,9 +178,7 @@ class SearchTool(_StoreTool):
         defaults = {"search_type": self.search_type, **self.options}
         return engine_options(self._bound, defaults, call_options)
 
-    def _reply(
-        self, hits: Hits, query: str, call_options: Mapping[str, Any]
-    ) -> tuple[str, list[dict[str, Any]]]:
+    def _reply(self, hits: Hits, query: str, call_options: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         if not hits and not any(char.isalnum() for char in query):
             return self._replies.empty_query(), []
         hits = Hits(filter(_has_evidence, hits), query=hits.query, mode=hits.mode, degraded=hits.degraded)
@@ -284,9 +275,7 @@ class AgentRAGToolkit(StoreBinding, BaseToolkit):
 
     def get_tools(self) -> list[BaseTool]:
         """Return the search tools, then the read tools."""
-        search_name, read_name = (
-            f"{self.prefix}_{name}" if self.prefix else name for name in ("search", "read")
-        )
+        search_name, read_name = (f"{self.prefix}_{name}" if self.prefix else name for name in ("search", "read"))
         shared = {name: getattr(self, name) for name in StoreBinding.model_fields}
         search = SearchTool(name=search_name, read_name=read_name, **{**shared, **self.search_settings})
         read = ReadTool(name=read_name, search_name=search_name, **{**shared, **self.read_settings})

@@ -6,14 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.structured_query import (
-    Comparator,
-    Comparison,
-    Operation,
-    Operator,
-    StructuredQuery,
-    Visitor,
-)
+from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery, Visitor
 
 from langchain_agentrag.errors import FilterError
 
@@ -47,9 +40,7 @@ class HybridTranslator(Visitor):
         parts = [part.accept(self) for part in operation.arguments]
         if operation.operator == Operator.NOT:
             if len(parts) != 1:
-                raise FilterError(
-                    f"`not` takes one condition, got {len(parts)}: join them with `and` or `or` first."
-                )
+                raise FilterError(f"`not` takes one condition, got {len(parts)}: join them with `and` or `or` first.")
             return {"$not": parts[0]}
         return {f"${operation.operator.value}": parts}
 

@@ -161,9 +161,7 @@ class HybridVectorStore(VectorStore):
                     f"Got {len(documents)} documents and {len(ids)} ids: give one id per document."
                 )
             documents = [
-                Document(
-                    id=new_id or document.id, page_content=document.page_content, metadata=document.metadata
-                )
+                Document(id=new_id or document.id, page_content=document.page_content, metadata=document.metadata)
                 for new_id, document in zip(ids, documents, strict=True)
             ]
         owner = self._resolve_agent()
@@ -209,9 +207,7 @@ class HybridVectorStore(VectorStore):
         """Return documents and passages by the ids of search results, in the order of the ids, without unknown ones."""
         agent = self._resolve_agent()
         documents = {
-            document.doc_id: Document(
-                id=document.doc_id, page_content=document.text, metadata=dict(document.metadata)
-            )
+            document.doc_id: Document(id=document.doc_id, page_content=document.text, metadata=dict(document.metadata))
             for document in self.indexer.get(ids, agent_id=agent)
         }
         results = (documents.get(doc_id) or self._passage(doc_id, agent) for doc_id in dict.fromkeys(ids))
@@ -225,9 +221,7 @@ class HybridVectorStore(VectorStore):
         """`similarity_search` without blocking the event loop."""
         return _documents(await self._asearch(query, k, kwargs))
 
-    def similarity_search_with_score(
-        self, query: str, k: int = _K, **kwargs: Any
-    ) -> list[tuple[Document, float]]:
+    def similarity_search_with_score(self, query: str, k: int = _K, **kwargs: Any) -> list[tuple[Document, float]]:
         """Return the k best documents with scores in [0, 1], higher is better."""
         return [(_document(hit), hit.score) for hit in self._search(query, k, kwargs)]
 
@@ -237,9 +231,7 @@ class HybridVectorStore(VectorStore):
         """`similarity_search_with_score` without blocking the event loop."""
         return [(_document(hit), hit.score) for hit in await self._asearch(query, k, kwargs)]
 
-    def similarity_search_by_vector(
-        self, embedding: list[float], k: int = _K, **kwargs: Any
-    ) -> list[Document]:
+    def similarity_search_by_vector(self, embedding: list[float], k: int = _K, **kwargs: Any) -> list[Document]:
         """Return the k documents nearest to an embedding."""
         return _documents(self._search_vector(embedding, k, kwargs))
 
@@ -306,9 +298,7 @@ class HybridVectorStore(VectorStore):
             passage = self.indexer.read(doc_id, int(number), agent_id=agent)
         except InvalidQueryError:
             return None
-        return Document(
-            id=reference, page_content=passage.text, metadata={**passage.locator, **passage.metadata}
-        )
+        return Document(id=reference, page_content=passage.text, metadata={**passage.locator, **passage.metadata})
 
 
 class HybridVectorStoreRetriever(ConfiguredRetriever, VectorStoreRetriever):
@@ -328,9 +318,7 @@ class HybridVectorStoreRetriever(ConfiguredRetriever, VectorStoreRetriever):
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return await self.vectorstore.asearch(
-            query, self.search_type, **merge_options(self.search_kwargs, kwargs)
-        )
+        return await self.vectorstore.asearch(query, self.search_type, **merge_options(self.search_kwargs, kwargs))
 
 
 class _StoreEmbeddings(Embeddings):

@@ -47,9 +47,7 @@ def _matches_value(value: Any, condition: Any) -> bool:
     if isinstance(condition, dict):
         if any(key.startswith("$") for key in condition):
             return all(_compare(value, name, operand) for name, operand in condition.items())
-        return isinstance(value, dict) and all(
-            _matches_value(value.get(key), part) for key, part in condition.items()
-        )
+        return isinstance(value, dict) and all(_matches_value(value.get(key), part) for key, part in condition.items())
     if isinstance(condition, list | tuple):
         return (
             isinstance(value, list | tuple)
@@ -80,9 +78,7 @@ def _as_number(value: Any, name: str) -> float:
         ) from error
 
 
-def matches_namespace(
-    kind: Literal["prefix", "suffix"], pattern: tuple[str, ...], namespace: tuple[str, ...]
-) -> bool:
+def matches_namespace(kind: Literal["prefix", "suffix"], pattern: tuple[str, ...], namespace: tuple[str, ...]) -> bool:
     """Whether a namespace starts ("prefix") or ends ("suffix") with a pattern; "*" stands for any one label.
 
     Raises:
@@ -147,9 +143,7 @@ class NamespaceOwners:
         except ScopeError:
             raise
         except Exception as error:  # whatever agent_of raises means that it knows no owner
-            raise ScopeError(
-                f"agent_of() cannot tell the owner of {namespace!r}: {error!r}. {_REMEDY}"
-            ) from error
+            raise ScopeError(f"agent_of() cannot tell the owner of {namespace!r}: {error!r}. {_REMEDY}") from error
         if owner is None and not self._shared:
             raise ScopeError(f"agent_of() returned no owner for {namespace!r}. {_REMEDY}")
         return owner

@@ -202,17 +202,11 @@ class HybridStore(BaseStore):
         if op.refresh_ttl:
             batch.note_read(owner, [item])
         return Item(
-            value=item.value,
-            key=item.key,
-            namespace=item.namespace,
-            created_at=item.created,
-            updated_at=item.updated,
+            value=item.value, key=item.key, namespace=item.namespace, created_at=item.created, updated_at=item.updated
         )
 
     @staticmethod
-    def _find_item(
-        owner: str | None, namespace: Namespace, key: str, batch: _Batch
-    ) -> StoreItemRecord | None:
+    def _find_item(owner: str | None, namespace: Namespace, key: str, batch: _Batch) -> StoreItemRecord | None:
         document = next(batch.owned_documents(owner).find([item_id(namespace, key)]), None)
         return None if document is None else StoreItemRecord.from_metadata(document.metadata)
 
@@ -230,8 +224,7 @@ class HybridStore(BaseStore):
         if op.refresh_ttl:
             batch.note_read(owner, [item for item, _ in page])
         return [
-            SearchItem(item.namespace, item.key, item.value, item.created, item.updated, score)
-            for item, score in page
+            SearchItem(item.namespace, item.key, item.value, item.created, item.updated, score) for item, score in page
         ]
 
     def _ranked_page(
@@ -254,12 +247,8 @@ class HybridStore(BaseStore):
         return ranked[op.offset :]
 
     def _list_namespaces(self, op: ListNamespacesOp, batch: _Batch) -> list[Namespace]:
-        patterns = [
-            (condition.match_type, check_labels(condition.path)) for condition in op.match_conditions or ()
-        ]
-        owner, prefix = self._owners.owner_of_patterns(
-            [pattern for kind, pattern in patterns if kind == "prefix"]
-        )
+        patterns = [(condition.match_type, check_labels(condition.path)) for condition in op.match_conditions or ()]
+        owner, prefix = self._owners.owner_of_patterns([pattern for kind, pattern in patterns if kind == "prefix"])
         documents = batch.owned_documents(owner).with_prefix(*id_prefixes(prefix))
         namespaces = {
             namespace[: op.max_depth]

@@ -14,18 +14,9 @@ if TYPE_CHECKING:
     from langchain_agentrag.llama_index.budget import budgeted_tools
     from langchain_agentrag.llama_index.filters import parse_filters
     from langchain_agentrag.llama_index.guard import guarded_tool
-    from langchain_agentrag.llama_index.ingestion import (
-        ConnectorReader,
-        StoreEmbedding,
-        chinese_sentence_splitter,
-    )
+    from langchain_agentrag.llama_index.ingestion import ConnectorReader, StoreEmbedding, chinese_sentence_splitter
     from langchain_agentrag.llama_index.memory import HybridMemoryBlock
-    from langchain_agentrag.llama_index.query_engine import (
-        AgentQueryEngine,
-        Citation,
-        check_response,
-        citations,
-    )
+    from langchain_agentrag.llama_index.query_engine import AgentQueryEngine, Citation, check_response, citations
     from langchain_agentrag.llama_index.recorder import RecordingMemory
     from langchain_agentrag.llama_index.retriever import HybridRetriever
     from langchain_agentrag.llama_index.tools import as_query_engine_tool

@@ -18,9 +18,7 @@ _CONTEXT_PARAM = "ctx"
 _RUN_KEY = "agentrag_retrieval"
 
 
-def budgeted_tools(
-    tools: Iterable[BaseTool], meter: RetrievalMeter, *, kind: Kind = "search"
-) -> list[BaseTool]:
+def budgeted_tools(tools: Iterable[BaseTool], meter: RetrievalMeter, *, kind: Kind = "search") -> list[BaseTool]:
     """Wrap tools so that calls are counted, repeated calls answered from the record, and calls past the budget refused.
 
     LlamaIndex cannot remove tools from a running agent. So the first call past the budget is refused, and the next one
@@ -117,12 +115,8 @@ class BudgetedTool(WorkflowTool):
             return output
         raw = output.raw_output
         nodes = raw if isinstance(raw, list | tuple) else getattr(raw, "source_nodes", None)
-        text = self._meter.after(
-            self._kind, self.metadata.get_name(), arguments, output.content, nodes, seconds
-        )
+        text = self._meter.after(self._kind, self.metadata.get_name(), arguments, output.content, nodes, seconds)
         return self._output(arguments, text, raw)
 
     def _output(self, arguments: dict[str, Any], text: str, raw: Any) -> ToolOutput:
-        return ToolOutput(
-            tool_name=self.metadata.get_name(), content=text, raw_input=dict(arguments), raw_output=raw
-        )
+        return ToolOutput(tool_name=self.metadata.get_name(), content=text, raw_input=dict(arguments), raw_output=raw)

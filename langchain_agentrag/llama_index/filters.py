@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from llama_index.core.vector_stores.types import (
-    FilterCondition,
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from langchain_agentrag.errors import FilterError
 from langchain_agentrag.filters import MAX_DEPTH, And, Condition, Filter, Not, Or, parse
@@ -56,8 +51,7 @@ def _group(group: MetadataFilters, depth: int) -> Filter:
     if depth > MAX_DEPTH:
         raise FilterError(f"MetadataFilters are nested deeper than {MAX_DEPTH} levels: flatten them.")
     parts = tuple(
-        _group(part, depth + 1) if isinstance(part, MetadataFilters) else _leaf(part)
-        for part in group.filters
+        _group(part, depth + 1) if isinstance(part, MetadataFilters) else _leaf(part) for part in group.filters
     )
     if not parts:
         return _MATCH_ALL
@@ -76,9 +70,7 @@ def _leaf(leaf: MetadataFilter) -> Filter:
         return Or(tuple(Condition(key, "$eq", empty) for empty in _EMPTY_VALUES))
     if operator in {FilterOperator.ANY, FilterOperator.ALL}:
         if not isinstance(value, list):
-            raise FilterError(
-                f"Operator {operator.value!r} on {key!r} needs a list of values, got {value!r}."
-            )
+            raise FilterError(f"Operator {operator.value!r} on {key!r} needs a list of values, got {value!r}.")
         items = tuple(Condition(key, "$contains", item) for item in value)
         return Or(items) if operator == FilterOperator.ANY else And((Condition(key, "$ne", None), *items))
     if value is None and operator == FilterOperator.EQ:
@@ -90,7 +82,5 @@ def _leaf(leaf: MetadataFilter) -> Filter:
         return And((Condition(key, "$contains", value), Condition(key, "$icontains", value)))
     name = _OPERATORS.get(operator)
     if name is None:
-        raise FilterError(
-            f"Unknown operator {operator!r} on {key!r}: use one of {', '.join(FilterOperator)}."
-        )
+        raise FilterError(f"Unknown operator {operator!r} on {key!r}: use one of {', '.join(FilterOperator)}.")
     return Condition(key, name, value)

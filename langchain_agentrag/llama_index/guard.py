@@ -113,14 +113,10 @@ class GuardedFunctionTool(WorkflowTool):
             return self._refusal(recorder, error)
         return recorder.output(outcome)
 
-    def _split_arguments(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _split_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the arguments by name, and the context that the framework adds."""
         named = dict(kwargs)
-        named.update(
-            zip([*self._parameters, *(f"argument {n + 1}" for n in range(len(args)))], args, strict=False)
-        )
+        named.update(zip([*self._parameters, *(f"argument {n + 1}" for n in range(len(args)))], args, strict=False))
         name = self.ctx_param_name if self.requires_context else None
         context = {name: named.pop(name)} if name in named else {}
         return named, context
@@ -168,11 +164,7 @@ class _OutputRecorder:
             tool_name=self._name,
             content=f"{outcome.message}\n{recorded}" if replayed and recorded else outcome.message,
             raw_input={"args": (), "kwargs": self._arguments},
-            raw_output={
-                "status": outcome.status,
-                "operation_id": outcome.operation_id,
-                "result": outcome.result,
-            },
+            raw_output={"status": outcome.status, "operation_id": outcome.operation_id, "result": outcome.result},
             is_error=not replayed,
         )
 

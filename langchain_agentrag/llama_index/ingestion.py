@@ -26,9 +26,7 @@ class StoreEmbedding(BaseEmbedding):
     _indexer: DualIndexer = PrivateAttr()
 
     def __init__(self, indexer: DualIndexer, **fields: Any) -> None:
-        super().__init__(
-            **{"model_name": indexer.model_name or "agentrag", "embed_batch_size": 256, **fields}
-        )
+        super().__init__(**{"model_name": indexer.model_name or "agentrag", "embed_batch_size": 256, **fields})
         self._indexer = indexer
 
     def __getstate__(self) -> NoReturn:

@@ -74,9 +74,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
 
     def for_agent(self, agent_id: str) -> Self:
         """Return a copy for another agent."""
-        return type(self)(
-            **{**{name: getattr(self, name) for name in type(self).model_fields}, "agent_id": agent_id}
-        )
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, "agent_id": agent_id})
 
     # -- recall ---------------------------------------------------------------------------------------------------
 
@@ -90,13 +88,9 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         """
         agent = block_kwargs.get("agent_id")
         if agent is not None and agent != self.agent_id:
-            raise ScopeError(
-                f"The memory block of agent {self.agent_id!r} does not recall for agent {agent!r}."
-            )
+            raise ScopeError(f"The memory block of agent {self.agent_id!r} does not recall for agent {agent!r}.")
         query = "\n".join(
-            text
-            for message in _query_messages(messages or [], self.query_messages)
-            if (text := _message_text(message))
+            text for message in _query_messages(messages or [], self.query_messages) if (text := _message_text(message))
         )
         if not query.strip():
             return ""
@@ -110,9 +104,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
             recency=self.half_life,
             now=self.clock(),
         )
-        recalled = sorted(
-            filter(has_evidence, hits), key=lambda hit: (_hit_time(hit), hit.doc_id, hit.chunk_id)
-        )
+        recalled = sorted(filter(has_evidence, hits), key=lambda hit: (_hit_time(hit), hit.doc_id, hit.chunk_id))
         return _format_recollection(recalled, self.max_chars, self.safety)
 
     def _condition(self, session: object) -> Filter:
@@ -150,9 +142,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
 
     def _document(self, message: ChatMessage, session: str | None, now: datetime) -> SourceDocument:
         text, time = _message_text(message), _message_time(message)
-        identity = json.dumps(
-            [session, message.role.value, text, time and time.isoformat()], ensure_ascii=False
-        )
+        identity = json.dumps([session, message.role.value, text, time and time.isoformat()], ensure_ascii=False)
         digest = hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
         has_calls = any(isinstance(block, ToolCallBlock) for block in message.blocks)
         metadata: dict[str, Any] = {
@@ -168,9 +158,7 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
 
     async def aforget(self, session_id: str | None) -> int:
         """Delete the messages of a session of this agent and return their number."""
-        condition = And(
-            (Condition("type", "$in", list(_MEMORY_TYPES)), Condition("session", "$eq", session_id))
-        )
+        condition = And((Condition("type", "$in", list(_MEMORY_TYPES)), Condition("session", "$eq", session_id)))
         return (await self.indexer.adelete(filter=condition, agent_id=self.agent_id)).deleted
 
 
@@ -231,7 +219,5 @@ def _format_recollection(hits: Sequence[Hit], max_chars: int, safety: PassageSaf
         entries.append(f"[{stamp}{hit.metadata.get('role', '')}] {hit.text}")
     while len(entries) > 1 and sum(map(len, entries)) + len(entries) > max_chars:
         entries.pop(0)
-    least_trusted = next(
-        (hit.metadata for hit in hits if safety.trust(hit.metadata) == "low"), hits[0].metadata
-    )
+    least_trusted = next((hit.metadata for hit in hits if safety.trust(hit.metadata) == "low"), hits[0].metadata)
     return safety.fence("both").wrap("\n".join(entries)[:max_chars], least_trusted, block=True)

@@ -34,19 +34,7 @@ NODE_KEY = "_llama_index"
 """Metadata key under which the engine stores the fields of a node other than text and metadata."""
 
 HIDDEN_METADATA_KEYS = frozenset(
-    {
-        "agent_id",
-        "doc_id",
-        "chunk_id",
-        "source",
-        "source_id",
-        "type",
-        "format",
-        "encoding",
-        "size",
-        "mtime",
-        "line",
-    }
+    {"agent_id", "doc_id", "chunk_id", "source", "source_id", "type", "format", "encoding", "size", "mtime", "line"}
 )
 """Metadata keys of connectors that are excluded from prompts and embeddings by default."""
 
@@ -180,9 +168,7 @@ def _is_explanation(value: object) -> bool:
 def _restore_node(
     node_id: str, text: str, metadata: dict[str, Any], node_fields: Mapping[str, Any], variant: int
 ) -> BaseNode:
-    kind = _NODE_TYPES.get(str(node_fields.get("class_name", "")), _NODE_TYPES[TextNode.class_name()])[
-        variant
-    ]
+    kind = _NODE_TYPES.get(str(node_fields.get("class_name", "")), _NODE_TYPES[TextNode.class_name()])[variant]
     fields = {key: value for key, value in node_fields.items() if key not in {"class_name", "ref_doc_id"}}
     fields |= {"id_": node_id, "metadata": metadata}
     if not issubclass(kind, Node):
@@ -193,11 +179,7 @@ def _restore_node(
 
 
 def _chunk_node(
-    kind: type[TextNode],
-    node_id: str,
-    chunk: Hit | Passage,
-    metadata: Mapping[str, Any],
-    hidden: Collection[str],
+    kind: type[TextNode], node_id: str, chunk: Hit | Passage, metadata: Mapping[str, Any], hidden: Collection[str]
 ) -> TextNode:
     fields = {**chunk.locator, **metadata}
     excluded = [key for key in fields if key in hidden]

@@ -72,9 +72,7 @@ def citations(response: RESPONSE_TYPE, answer: str | None = None) -> list[Citati
     return [_citation(number, sources[number - 1]) for number in numbers or range(1, len(sources) + 1)]
 
 
-def check_response(
-    response: RESPONSE_TYPE, answer: str | None = None, *, judge: Judge | None = None
-) -> CitationReport:
+def check_response(response: RESPONSE_TYPE, answer: str | None = None, *, judge: Judge | None = None) -> CitationReport:
     """Check whether the passages cited as [1], [2, 3] … support the answer; see `langchain_agentrag.check_citations`.
 
     Args:
@@ -83,9 +81,7 @@ def check_response(
         judge: Function passage, statement → verdict for cases that rules do not decide, such as `model_judge(llm)`.
     """
     cited = (_citation(number, node) for number, node in enumerate(response.source_nodes, start=1))
-    sources = [
-        CitedSource((str(c.number), c.node_id), c.doc_id, c.chunk_id, c.start, c.end, c.text) for c in cited
-    ]
+    sources = [CitedSource((str(c.number), c.node_id), c.doc_id, c.chunk_id, c.start, c.end, c.text) for c in cited]
     return check_citations(_answer_text(response, answer), sources, judge=judge)
 
 
@@ -216,9 +212,7 @@ class AgentQueryEngine(RetrieverQueryEngine):
             response_synthesizer = _make_synthesizer(
                 llm, response_mode, {**synthesis, "text_qa_template": text_qa_template}
             )
-        return cls(
-            retriever, response_synthesizer, node_postprocessors, callback_manager, cite=cite, safety=safety
-        )
+        return cls(retriever, response_synthesizer, node_postprocessors, callback_manager, cite=cite, safety=safety)
 
     def for_model(self) -> Self:
         """Return a copy for answers that a model reads: passages in them are protected against prompt injection too."""
@@ -332,9 +326,7 @@ class CitedPassages(BaseSynthesizer):
     def _update_prompts(self, prompts: PromptDictType) -> None:
         pass
 
-    def get_response(
-        self, query_str: str, text_chunks: Sequence[str], **_response_kwargs: Any
-    ) -> RESPONSE_TEXT_TYPE:
+    def get_response(self, query_str: str, text_chunks: Sequence[str], **_response_kwargs: Any) -> RESPONSE_TEXT_TYPE:
         """Return the passages separated by blank lines."""
         pieces = _separated(text_chunks)
         return _stream(pieces) if self._streaming else "".join(pieces)
@@ -367,9 +359,7 @@ async def _astream(pieces: list[str]) -> AsyncGenerator[str, None]:
         yield piece
 
 
-def _make_synthesizer(
-    llm: LLM | None, mode: ResponseMode | str | None, settings: dict[str, Any]
-) -> BaseSynthesizer:
+def _make_synthesizer(llm: LLM | None, mode: ResponseMode | str | None, settings: dict[str, Any]) -> BaseSynthesizer:
     response_mode = None if mode is None else ResponseMode(mode)
     streaming = bool(settings.get("streaming", False))
     if response_mode == ResponseMode.NO_TEXT:

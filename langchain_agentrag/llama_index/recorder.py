@@ -158,9 +158,7 @@ class RecordingMemory(BaseMemory):
 
     def _record(self, messages: Sequence[ChatMessage], before: Sequence[ChatMessage]) -> None:
         # repeated messages get different ids: digest plus the number of occurrences so far
-        seen = Counter(
-            _message_digest(parsed) for message in before if (parsed := _parse(message)) is not None
-        )
+        seen = Counter(_message_digest(parsed) for message in before if (parsed := _parse(message)) is not None)
         entries: dict[str, Entry] = {}
         for message in messages:
             parsed = _parse(message)
@@ -180,11 +178,7 @@ class RecordingMemory(BaseMemory):
         """Yield the turn and tool calls of a message; a result completes its call."""
         common: dict[str, Any] = {"session": self.session_id, "time": _message_time(message)}
         if message.text.strip() or any(part != "thinking" for part in message.parts):
-            content: dict[str, Any] = {
-                "text": message.text,
-                "speaker": message.speaker,
-                "parts": message.parts,
-            }
+            content: dict[str, Any] = {"text": message.text, "speaker": message.speaker, "parts": message.parts}
             yield Turn(entry_id=message_id, role=message.role, **content, **common)
         calls: dict[str, list[ToolCall]] = defaultdict(list)
         for number, call in enumerate(message.calls):

@@ -134,9 +134,7 @@ class HybridRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         options = self._search_options(self._query_vector(query_bundle))
-        return self._to_nodes(
-            self._indexer.search(query_bundle.query_str, self._k, agent_id=self._agent, **options)
-        )
+        return self._to_nodes(self._indexer.search(query_bundle.query_str, self._k, agent_id=self._agent, **options))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         options = self._search_options(await asyncio.to_thread(self._query_vector, query_bundle))

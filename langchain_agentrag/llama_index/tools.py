@@ -75,12 +75,9 @@ class DatedSearchInput(SearchInput):
     """Arguments of a search tool with a time range."""
 
     after: str = Field(
-        default="",
-        description="Only from this moment on: 2024-05-01, or how long ago, 7d. 只查这一时刻及以后的内容。",
+        default="", description="Only from this moment on: 2024-05-01, or how long ago, 7d. 只查这一时刻及以后的内容。"
     )
-    before: str = Field(
-        default="", description="Only what is earlier than this moment. 只查这一时刻以前的内容。"
-    )
+    before: str = Field(default="", description="Only what is earlier than this moment. 只查这一时刻以前的内容。")
 
 
 class SourceNodes(list[NodeWithScore]):
@@ -165,11 +162,7 @@ class WorkflowQueryEngineTool(AgentQueryEngineTool, WorkflowTool):  # type: igno
         """Search for the workflow's current agent."""
         context = kwargs.pop(_CONTEXT_PARAM, None)
         query, window = self._parse_arguments(args, kwargs)
-        agent = (
-            await context.store.get("current_agent_name", default=None)
-            if isinstance(context, Context)
-            else None
-        )
+        agent = await context.store.get("current_agent_name", default=None) if isinstance(context, Context) else None
         if agent is None:
             raise ScopeError(
                 "No AgentWorkflow names its current agent here (a single FunctionAgent does not): bind agent_id=… to "

@@ -24,13 +24,7 @@ from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.ingest.documents import documents_of_agent
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
-from langchain_agentrag.llama_index.nodes import (
-    from_document,
-    from_hit,
-    from_passage,
-    ref_doc_condition,
-    to_document,
-)
+from langchain_agentrag.llama_index.nodes import from_document, from_hit, from_passage, ref_doc_condition, to_document
 from langchain_agentrag.llama_index.retriever import RETRIEVER_OPTIONS
 from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.options import check_option_names, check_request
@@ -203,9 +197,7 @@ class HybridVectorStore(BasePydanticVectorStore):
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def get_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Return nodes by id (in that order), by filter, or by both; skip absent ones."""
         condition = conjoin(self._bound, parse_filters(filters))
         documents = self._indexer.get(node_ids, filter=condition, agent_id=self.agent_id)
@@ -256,9 +248,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         request = self._engine_query(query, kwargs)
         if request.filter_only:
             return await asyncio.to_thread(self._list_by_filter, request)
-        return self._result(
-            request, await self._indexer.asearch(request.text, request.fetch, **request.options)
-        )
+        return self._result(request, await self._indexer.asearch(request.text, request.fetch, **request.options))
 
     def _engine_query(self, query: VectorStoreQuery, call: dict[str, Any]) -> _EngineQuery:
         check_option_names(call, dict.fromkeys((*_ALLOWED_OPTIONS, "mmr_threshold")))
@@ -352,9 +342,7 @@ def _check_mmr_threshold(*values: float | None) -> float:
     """Return the first value that is set, else LlamaIndex's default."""
     threshold = next((value for value in values if value is not None), _MMR_THRESHOLD)
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-        raise InvalidQueryError(
-            f"mmr_threshold={threshold!r} must be a number from 0 (different) to 1 (relevant)."
-        )
+        raise InvalidQueryError(f"mmr_threshold={threshold!r} must be a number from 0 (different) to 1 (relevant).")
     return float(threshold)
 
 
@@ -364,8 +352,7 @@ def _in_top_ranks(dense: int, sparse: int) -> Callable[[Hit], bool]:
     def test(hit: Hit) -> bool:
         limits = ((hit.explanation.vector, dense), (hit.explanation.keyword, sparse))
         return any(
-            evidence is not None and evidence.rank is not None and evidence.rank <= limit
-            for evidence, limit in limits
+            evidence is not None and evidence.rank is not None and evidence.rank <= limit for evidence, limit in limits
         )
 
     return test

@@ -25,9 +25,7 @@ _CONSTANTS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _QUOTES = {'"': '"', "'": "'", "[“”＂]": "[“”＂]", "「": "」", "[‘’]": "[‘’]"}
 # A string ends at a closing quote before a comma, a colon or a closing bracket.
-_STRING = "|".join(
-    rf"{opening}(?:\\.|[^\\])*?{closing}(?=\s*[,，:：}}｝\]］])" for opening, closing in _QUOTES.items()
-)
+_STRING = "|".join(rf"{opening}(?:\\.|[^\\])*?{closing}(?=\s*[,，:：}}｝\]］])" for opening, closing in _QUOTES.items())
 _TOKEN = re.compile(
     rf"\s*(?:(?P<mark>[{{}}\[\]:,｛｝［］：，])|(?P<string>{_STRING})"
     r"|(?P<word>(?![＂「‘’])[^\s:,{}\[\]：，｛｝［］\"“”']+)(?P<key>(?=\s*[:：]))?)",

@@ -21,18 +21,7 @@ logger = logging.getLogger(__name__)
 
 _SEARCH_TYPE_FIELDS = ("search_type", "route", "mode")
 _KNOWN_FIELDS = frozenset(
-    {
-        *_SEARCH_TYPE_FIELDS,
-        "query",
-        "types",
-        "type",
-        "sources",
-        "source",
-        "after",
-        "before",
-        "reason",
-        "reasons",
-    }
+    {*_SEARCH_TYPE_FIELDS, "query", "types", "type", "sources", "source", "after", "before", "reason", "reasons"}
 )
 _MAX_QUERY = 400  # characters
 
@@ -73,13 +62,7 @@ def answer_schema(targets: RouteTargets) -> dict[str, Any]:
 
 
 def route_by_model(
-    route: Route,
-    model: LanguageModel,
-    targets: RouteTargets,
-    now: datetime,
-    *,
-    history: str = "",
-    timeout: float = 5.0,
+    route: Route, model: LanguageModel, targets: RouteTargets, now: datetime, *, history: str = "", timeout: float = 5.0
 ) -> Route:
     """Return the route with the model's decisions; the same route, with the reason, if its answer is not valid.
 
@@ -157,9 +140,7 @@ def _search_type(decision: Mapping[str, Any]) -> str | None:
     return name if name in ROUTE_TYPES else None
 
 
-def _apply(
-    decision: Mapping[str, Any], route: Route, targets: RouteTargets, now: datetime, history: str
-) -> Route:
+def _apply(decision: Mapping[str, Any], route: Route, targets: RouteTargets, now: datetime, history: str) -> Route:
     search_type = _search_type(decision)
     if search_type is None:
         raise UsageError(f"The search types are {', '.join(ROUTE_TYPES)}.")
@@ -193,11 +174,7 @@ def _apply(
 
 
 def _known_values(
-    decision: Mapping[str, Any],
-    field: str,
-    known: Mapping[str, Any],
-    default: tuple[str, ...],
-    rejected: list[str],
+    decision: Mapping[str, Any], field: str, known: Mapping[str, Any], default: tuple[str, ...], rejected: list[str]
 ) -> tuple[str, ...]:
     """Return the values of a field; the default if it is absent or any value is unknown."""
     value = decision.get(field, decision.get(field[:-1]))

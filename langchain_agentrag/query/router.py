@@ -13,14 +13,7 @@ from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.filters import conjoin, parse, time_range_filter
 from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.query.model_route import route_by_model
-from langchain_agentrag.query.rules import (
-    DIALOGUE,
-    DOCUMENT_TYPES,
-    TOOL_CALL,
-    Route,
-    RouteTargets,
-    route_by_rules,
-)
+from langchain_agentrag.query.rules import DIALOGUE, DOCUMENT_TYPES, TOOL_CALL, Route, RouteTargets, route_by_rules
 from langchain_agentrag.search.followup import HistoryTurn, complete_question, read_history
 from langchain_agentrag.times import EPOCH, document_time
 from langchain_agentrag.types import Hit, Hits
@@ -99,14 +92,11 @@ class QueryUnderstandingRouter:
     ) -> None:
         self._model = check_llm(model)
         self._targets = RouteTargets(
-            _words_by_name("types", DOCUMENT_TYPES if types is None else types),
-            _words_by_name("sources", sources),
+            _words_by_name("types", DOCUMENT_TYPES if types is None else types), _words_by_name("sources", sources)
         )
         self._zone, self._clock, self._timeout = _time_zone(tz), clock, model_timeout
 
-    def route(
-        self, question: str, *, history: Sequence[Any] | None = None, now: datetime | None = None
-    ) -> Route:
+    def route(self, question: str, *, history: Sequence[Any] | None = None, now: datetime | None = None) -> Route:
         """Return the route of a question.
 
         Args:
@@ -118,9 +108,7 @@ class QueryUnderstandingRouter:
             InvalidQueryError: the question is not a string, the history not a list of turns, or `now` not aware.
         """
         if not isinstance(question, str):
-            raise InvalidQueryError(
-                f"Cannot route a {type(question).__name__}: the question must be a string."
-            )
+            raise InvalidQueryError(f"Cannot route a {type(question).__name__}: the question must be a string.")
         turns, now = read_history(history), self._aware_time(now)
         route = route_by_rules(question, complete_question(question, turns).query, self._targets, now)
         if self._model is None or not any(map(str.isalnum, question)):
@@ -268,9 +256,7 @@ def _routed_hits(result: Hits, route: Route, k: int) -> RoutedHits:
 
 def _words_by_name(parameter: str, names: Names) -> dict[str, tuple[str, ...]]:
     if isinstance(names, str):
-        raise UsageError(
-            f"{parameter}={names!r} must be a list of names, or a dict of names and the words for each."
-        )
+        raise UsageError(f"{parameter}={names!r} must be a list of names, or a dict of names and the words for each.")
     if not isinstance(names, Mapping):
         names = {name: (name,) for name in names}
     if not all(isinstance(name, str) and name for name in names):

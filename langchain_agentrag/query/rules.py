@@ -90,7 +90,9 @@ class RouteTargets:
     sources: Mapping[str, tuple[str, ...]]
 
 
-_PAST_ZH = r"(?:上次|上回|上一次|之前|以前|曾经|先前|此前|刚才|刚刚|前几天|过去|最近一次|最后一次|历史上|有没有|那次|那回)"
+_PAST_ZH = (
+    r"(?:上次|上回|上一次|之前|以前|曾经|先前|此前|刚才|刚刚|前几天|过去|最近一次|最后一次|历史上|有没有|那次|那回)"
+)
 _DO_ZH = (
     r"(?:解决|修复|修好|弄好|修理|处理|排查|搞定|排除|恢复|执行|运行|跑过?|调用|用过?|部署|安装|装|设置|配置|重启|迁移|升级|回滚|导入|导出|查过|查询过|搜索过|"
     r"检索过|发送过?|提交|调试|操作)"
@@ -163,8 +165,7 @@ _DEFINITION = re.compile(
 )
 """Asks what a word means; no other rule applies then."""
 _HOW_TO = re.compile(
-    r"如何|怎么|怎样|为什么|为何|是否支持|能否|报错|\bhow\s+(?:to|do|does|can|should)\b|\bwhy\b",
-    re.IGNORECASE,
+    r"如何|怎么|怎样|为什么|为何|是否支持|能否|报错|\bhow\s+(?:to|do|does|can|should)\b|\bwhy\b", re.IGNORECASE
 )
 _QUOTED = re.compile(r"[“\"「『《‘']([^”\"」』》’']{2,80})[”\"」』》’'](?![a-z])")
 _ASKS_EXACT = re.compile(
@@ -248,15 +249,11 @@ def route_by_rules(question: str, query: str, targets: RouteTargets, now: dateti
         weights=weights if search_type not in {"keyword", "vector"} else None,
         newest_first=search_type == "tool_history" or bool(_NEWEST.search(simplified)),
         reasons=tuple(reasons) or ("nothing names a place, a time or an exact word",),
-        time_is_optional=time is not None
-        and not time.relative
-        and search_type not in {"memory", "tool_history"},
+        time_is_optional=time is not None and not time.relative and search_type not in {"memory", "tool_history"},
     )
 
 
-def _match_intent(
-    question: str, targets: RouteTargets, reasons: list[str]
-) -> tuple[RouteType, tuple[str, ...]]:
+def _match_intent(question: str, targets: RouteTargets, reasons: list[str]) -> tuple[RouteType, tuple[str, ...]]:
     """Return the search type and document types of a question about a database or an agent's past."""
     if _DEFINITION.search(question):
         return "hybrid", ()
@@ -279,9 +276,7 @@ def _match_intent(
     return "hybrid", ()
 
 
-def _named_targets(
-    question: str, targets: RouteTargets, reasons: list[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _named_targets(question: str, targets: RouteTargets, reasons: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the types and sources that the question names as a place to search in."""
     named: dict[str, list[str]] = {"type": [], "source": []}
     for key, names in (("type", targets.types), ("source", targets.sources)):
@@ -309,9 +304,7 @@ def _names_place(question: str, word: str) -> bool:
     return re.search(f"{pattern}|{numbered}", question, re.IGNORECASE) is not None
 
 
-def _match_exact_terms(
-    question: str, reasons: list[str]
-) -> tuple[RouteType | None, tuple[float, float] | None]:
+def _match_exact_terms(question: str, reasons: list[str]) -> tuple[RouteType | None, tuple[float, float] | None]:
     """Return the one index that the question asks for, or weights if it has a code or a quotation."""
     # a quoted sentence is somebody's speech, or the whole question
     quoted = [match[1] for match in _QUOTED.finditer(question) if match[1].strip()[-1:] not in _SENTENCE_ENDS]

@@ -75,9 +75,7 @@ def _latest_day(now: datetime, month: int, day: int, year: int | None) -> Interv
 
 def _day_in_either_order(year: int, first: int, second: int, now: datetime) -> Interval | None:
     """Return the day of 12/24 or 24/12; None if both orders are dates (3/4) or neither is."""
-    days = {_calendar_day(year, month, day, now) for month, day in ((first, second), (second, first))} - {
-        None
-    }
+    days = {_calendar_day(year, month, day, now) for month, day in ((first, second), (second, first))} - {None}
     return days.pop() if len(days) == 1 else None
 
 
@@ -214,8 +212,7 @@ _EN_PERMISSION = re.compile(r"^\s*(?:can|may|must|should|do|does)\s[^.?!]*\bon\s
 _PREPOSITION = (
     "(?:"
     + "|".join(
-        rf"(?<=\b{word}\s)"
-        for word in ("in", "since", "before", "after", "until", "during", "of", "from", "and", "to")
+        rf"(?<=\b{word}\s)" for word in ("in", "since", "before", "after", "until", "during", "of", "from", "and", "to")
     )
     + ")"
 )
@@ -314,9 +311,7 @@ _ZH_DAYS_AGO = {"今天": 0, "今日": 0, "昨天": 1, "昨日": 1, "前天": 2,
 _ZH_WEEKDAYS = {char: place for place, char in enumerate("一二三四五六日")} | {"天": 6} | {
     str(number): number - 1 for number in range(1, 7)
 }  # fmt: skip
-_ZH_RULE_QUESTION = re.compile(
-    r"可以|可不可以|能否|能不能|是否|怎么|如何|几点|营业|开门|上班吗|休息吗|放假吗"
-)
+_ZH_RULE_QUESTION = re.compile(r"可以|可不可以|能否|能不能|是否|怎么|如何|几点|营业|开门|上班吗|休息吗|放假吗")
 """A question about every such weekday (周日可以办理吗), unless `_ZH_HAPPENED` also matches."""
 _ZH_HAPPENED = re.compile(r"[过来]|了(?!吗)|之[前后]|以[前后]|[的至]")
 
@@ -384,8 +379,7 @@ _RANGE_ZH = re.compile(
     r"(?P<lead>从|自|在)?(?P<a>.{1,14}?)(?:到|至|～|~|—|-)(?P<b>.{1,14}?)(?=之间|期间|的|，|,|。|[？?]|$|有|我|你|都|这)"
 )
 _RANGE_EN = re.compile(
-    r"\b(?P<lead>between|from)\s+(?P<a>.{2,24}?)\s+(?:and|to|until|till|through)\s+(?P<b>.{2,24})",
-    re.IGNORECASE,
+    r"\b(?P<lead>between|from)\s+(?P<a>.{2,24}?)\s+(?:and|to|until|till|through)\s+(?P<b>.{2,24})", re.IGNORECASE
 )
 _SINCE_ZH = re.compile(r"\s*(?:以来|至今|到现在|起|开始|到今天)")
 _AFTER_ZH = re.compile(r"\s*(?:之后|以后|后(?![台端来面天续勤备]))")
@@ -481,11 +475,7 @@ def _with_open_end(text: str, mention: _Mention) -> _Bounds:
     until = _UNTIL_ZH.search(text[:start])
     if until is not None:
         start, after, before = until.start(), None, end
-    for pattern, bounds in (
-        (_SINCE_ZH, (begin, None)),
-        (_AFTER_ZH, (end, None)),
-        (_BEFORE_ZH, (None, begin)),
-    ):
+    for pattern, bounds in ((_SINCE_ZH, (begin, None)), (_AFTER_ZH, (end, None)), (_BEFORE_ZH, (None, begin))):
         behind = pattern.match(text, stop)
         if behind is not None and not text[start:stop].endswith(("前", "内", "来")):
             stop, (after, before) = behind.end(), bounds

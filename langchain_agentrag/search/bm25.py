@@ -147,9 +147,7 @@ class Scorer:
             for term, gain in gains.items()
             if own is None or term in own.get(field, {})
         )
-        self._information = min(
-            information, _MAX_QUERY_INFORMATION * self.rarest * (DEFAULT_PARAMETERS.k1 + 1.0)
-        )
+        self._information = min(information, _MAX_QUERY_INFORMATION * self.rarest * (DEFAULT_PARAMETERS.k1 + 1.0))
 
     def rarity(self, field: str, term: str) -> float:
         """Rarity of a query term, in [0, 1]: its idf divided by that of a term which one chunk contains."""
@@ -243,10 +241,7 @@ def score(
 
 
 def reachable_maximum(
-    query: Query,
-    stats: Mapping[str, FieldStats],
-    doc_freqs: Counts,
-    parameters: Mapping[str, Parameters] = PARAMETERS,
+    query: Query, stats: Mapping[str, FieldStats], doc_freqs: Counts, parameters: Mapping[str, Parameters] = PARAMETERS
 ) -> float:
     """Upper bound of the BM25 score of any chunk: the sum of weight * idf * (k1 + 1) over the query's terms.
 

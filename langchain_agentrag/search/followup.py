@@ -15,13 +15,7 @@ from itertools import pairwise
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm
-from langchain_agentrag.text.tokenizer import (
-    STOP_WORDS,
-    get_segmenter,
-    pos_tags,
-    segment,
-    to_simplified,
-)
+from langchain_agentrag.text.tokenizer import STOP_WORDS, get_segmenter, pos_tags, segment, to_simplified
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +68,7 @@ GENERIC = ASKED | frozenset(_VERBS.split())
 """`ASKED` and transitive verbs: a question made only of these names no topic."""
 
 _FILLER_EN = re.compile(
-    r"^(?:ok(?:ay)?|thanks?(?: you)?|great|well|right|i see|hi|hello|sure|got it|hm+|yes|no)\b[\s,.!:;-]*",
-    re.I,
+    r"^(?:ok(?:ay)?|thanks?(?: you)?|great|well|right|i see|hi|hello|sure|got it|hm+|yes|no)\b[\s,.!:;-]*", re.I
 )
 _LEAD_EN = re.compile(r"^(?:and|but|so|or|also|then)\b[\s,]*", re.I)
 _ALWAYS_EN = re.compile(
@@ -97,9 +90,7 @@ _EXPLETIVE = re.compile(
     r"\bhow is it (?:possible )?that\b",
     re.I,
 )
-_PRONOUN_EN = re.compile(
-    r"\b(?:it|they|them|theirs|he|him|she|hers|itself|themselves|himself|herself)\b", re.I
-)
+_PRONOUN_EN = re.compile(r"\b(?:it|they|them|theirs|he|him|she|hers|itself|themselves|himself|herself)\b", re.I)
 _POSSESSIVE_EN = re.compile(r"\b(?:its|their|his|her)\b", re.I)
 _POINTER_EN = re.compile(
     r"\b(this|that|these|those)\b(?:\s+(?:(?:coming|past|last|very|current|fiscal|financial|calendar|academic|school)\s+)?"
@@ -212,9 +203,7 @@ def _is_named(word: str, tag: str) -> bool:
 
 def _known(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The words with tags; what follows 的, or was joined from single characters, counts as a noun."""
-    tags = dict(pairs) | {
-        word: "n" for (before, _), (word, _) in pairwise(pairs) if before == "的" and len(word) > 1
-    }
+    tags = dict(pairs) | {word: "n" for (before, _), (word, _) in pairwise(pairs) if before == "的" and len(word) > 1}
     return [(word, tags.get(word, "n")) for word in _joined([word for word, _ in pairs])]
 
 
@@ -356,9 +345,7 @@ _MIN_KNOWN = 0.6  # share of a rewritten question's words that must occur in the
 _MAX_TURN = 2_000  # characters read of a turn
 
 _USERS = frozenset({"user", "human", "customer", "用户", "客户", "问", "我"})
-_ASSISTANTS = frozenset(
-    {"ai", "assistant", "bot", "chatbot", "model", "助手", "助理", "客服", "机器人", "答"}
-)
+_ASSISTANTS = frozenset({"ai", "assistant", "bot", "chatbot", "model", "助手", "助理", "客服", "机器人", "答"})
 _CONTENTS = ("content", "text", "parts", "blocks")  # of OpenAI and LangChain, of Gemini, of LlamaIndex
 _SILENT_ROLES = frozenset({"system", "tool", "function", "developer"})
 _NAMES = re.compile(
@@ -462,9 +449,7 @@ def _turn(place: int, item: object) -> HistoryTurn:
                 "LangChain or LlamaIndex."
             )
     name = str(getattr(role, "value", role) or "").casefold().removesuffix("messagechunk").strip()
-    return HistoryTurn(
-        "user" if name in _USERS else "assistant" if name in _ASSISTANTS else name, _text(content)
-    )
+    return HistoryTurn("user" if name in _USERS else "assistant" if name in _ASSISTANTS else name, _text(content))
 
 
 def _text(content: object) -> str:
@@ -508,11 +493,7 @@ def complete_question(query: str, turns: Sequence[HistoryTurn]) -> CompletedQues
 def _context(turns: Sequence[HistoryTurn]) -> tuple[list[str], str]:
     """Earlier questions, from the last one back to a standalone one, and the last answer."""
     roles = {turn.role for turn in turns}
-    users = (
-        [turn.text for turn in turns if turn.role == "user"]
-        if "user" in roles
-        else [turn.text for turn in turns]
-    )
+    users = [turn.text for turn in turns if turn.role == "user"] if "user" in roles else [turn.text for turn in turns]
     questions: list[str] = []
     for text in reversed(users):
         questions.append(text)
@@ -559,11 +540,7 @@ def _items(text: str) -> list[str]:
     if row:
         return [part for part in re.split(r"、|以及|[和与及]", row[1]) if part]
     row = _SERIES_EN.search(text)
-    return (
-        [part for part in re.split(r",\s*(?:and|or)?\s*|\s+(?:and|or)\s+", row[1]) if part.strip()]
-        if row
-        else []
-    )
+    return [part for part in re.split(r",\s*(?:and|or)?\s*|\s+(?:and|or)\s+", row[1]) if part.strip()] if row else []
 
 
 def add_context_terms(
@@ -596,11 +573,7 @@ def resolve_followup(
 
 
 def _rewrite(
-    model: LanguageModel,
-    query: str,
-    turns: Sequence[HistoryTurn],
-    timeout: float,
-    fallback: CompletedQuestion,
+    model: LanguageModel, query: str, turns: Sequence[HistoryTurn], timeout: float, fallback: CompletedQuestion
 ) -> CompletedQuestion:
     conversation = "\n".join(f"{turn.role or '-'}: {turn.text}" for turn in turns)
     try:

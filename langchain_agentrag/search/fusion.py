@@ -203,9 +203,7 @@ def combined_evidence(cosine: float, keyword: float) -> float:
     return _VECTOR_SHARE * cosine + (1.0 - _VECTOR_SHARE) * keyword
 
 
-def reciprocal_rank(
-    rankings: Sequence[Sequence[Id]], weights: Weights, k: float = RANK_CONSTANT
-) -> dict[Id, float]:
+def reciprocal_rank(rankings: Sequence[Sequence[Id]], weights: Weights, k: float = RANK_CONSTANT) -> dict[Id, float]:
     """Reciprocal rank fusion: the sum of w / (k + rank), rank from 1, divided by its maximum, 1 / (k + 1).
 
     Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual rank
@@ -311,9 +309,7 @@ def _scale(
     scores = {name: score / largest for name, score in ranking.items() if math.isfinite(score)}
     low, high = limits(list(scores.values())) if len(set(scores.values())) > 1 else (0.0, 0.0)
     scaled = dict.fromkeys(ranking, 0.0)
-    scaled |= {
-        name: _unit((score - low) / (high - low)) if high > low else tied for name, score in scores.items()
-    }
+    scaled |= {name: _unit((score - low) / (high - low)) if high > low else tied for name, score in scores.items()}
     return scaled
 
 

@@ -108,9 +108,7 @@ def rank_hits(
         hits[row] = _hit(chunk, ranking.scores[row], confidence[row])
     rows = {address(hit): row for row, hit in hits.items()}
     dropped = _dropped_candidates(connection, request, ranking) if request.explain else []
-    return RankedHits(
-        query, candidates, ranking, list(hits.values()), rows, locate, degraded, dropped=dropped
-    )
+    return RankedHits(query, candidates, ranking, list(hits.values()), rows, locate, degraded, dropped=dropped)
 
 
 def explain(ranked: RankedHits, hits: Sequence[Hit]) -> list[Hit]:
@@ -129,9 +127,7 @@ def explain(ranked: RankedHits, hits: Sequence[Hit]) -> list[Hit]:
         matches = QueryMatches()
         if evidence is not None and scorer is not None:
             matches = QueryMatches(
-                hit.text,
-                partial(ranked.locate, hit.text),
-                partial(term_scores, scorer, ranked.candidates.live[row]),
+                hit.text, partial(ranked.locate, hit.text), partial(term_scores, scorer, ranked.candidates.live[row])
             )
         explanation = Explanation(
             vector=vector.evidence_of(row, vector_ranks),
@@ -200,9 +196,7 @@ def add_filtered_out(trace: Trace, hits: Hits, unfiltered: Hits) -> Trace:
     return replace(trace, dropped=(*out, *trace.dropped))
 
 
-def _dropped_candidates(
-    connection: sqlite3.Connection, request: SearchRequest, ranking: Ranking
-) -> list[Dropped]:
+def _dropped_candidates(connection: sqlite3.Connection, request: SearchRequest, ranking: Ranking) -> list[Dropped]:
     """Candidates below the threshold, over the limit per document, or behind the first `fetch_k`."""
     order, best = ranking.order, ranking.best
     taken = set(best)

@@ -73,9 +73,7 @@ def _check_mode(_name: str, value: object) -> SearchMode:
     for mode in get_args(SearchMode):
         if value == mode:
             return mode  # type: ignore[no-any-return]
-    raise InvalidQueryError(
-        f"Unknown search mode {value!r}: choose one of {', '.join(get_args(SearchMode))}."
-    )
+    raise InvalidQueryError(f"Unknown search mode {value!r}: choose one of {', '.join(get_args(SearchMode))}.")
 
 
 def _check_collapse(name: str, value: object) -> float | None:
@@ -83,9 +81,7 @@ def _check_collapse(name: str, value: object) -> float | None:
         return None
     share = NEAR_DUPLICATE if value is True else _check_share(name, value)
     if not share:
-        raise InvalidQueryError(
-            "Cannot search with collapse=0: everything would be the same; give a share above 0."
-        )
+        raise InvalidQueryError("Cannot search with collapse=0: everything would be the same; give a share above 0.")
     return share
 
 
@@ -135,9 +131,7 @@ def _ignoring_name(check: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
     return lambda _name, value: check(value)
 
 
-_check_bound = partial(
-    check_time, now=EPOCH
-)  # bounds relative to the present are resolved in `check_request`
+_check_bound = partial(check_time, now=EPOCH)  # bounds relative to the present are resolved in `check_request`
 
 
 class SearchOptions(TypedDict, total=False):
@@ -282,16 +276,12 @@ class SearchRequest:
     @property
     def uses_vector_index(self) -> bool:
         """Whether the vector index takes part."""
-        return self.mode == "vector" or (
-            self.mode == "hybrid" and (self.weights is None or self.weights[0] > 0)
-        )
+        return self.mode == "vector" or (self.mode == "hybrid" and (self.weights is None or self.weights[0] > 0))
 
     @property
     def uses_keyword_index(self) -> bool:
         """Whether the keyword index takes part."""
-        return self.mode == "keyword" or (
-            self.mode == "hybrid" and (self.weights is None or self.weights[1] > 0)
-        )
+        return self.mode == "keyword" or (self.mode == "hybrid" and (self.weights is None or self.weights[1] > 0))
 
     @property
     def is_adaptive(self) -> bool:
@@ -333,9 +323,7 @@ def check_request(
     checked = {name: OPTIONS[name].check(name, value) for name, value in values.items()}
     now = checked.pop("now", None) or present or datetime.now(UTC)
     wanted = check_count("k", k)
-    needs_postprocessing = any(
-        values.get(name) for name in ("reranker", "diversity", "collapse", "neighbours")
-    )
+    needs_postprocessing = any(values.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
     fetch_k = checked.pop("fetch_k", wanted * (_FETCH_FACTOR if needs_postprocessing else 1))
     if "weights" not in checked and checked.get("fusion", "adaptive") != "adaptive":
         checked["weights"] = DEFAULT_WEIGHTS
@@ -378,8 +366,7 @@ def check_option_names(options: Mapping[str, Any] | SearchOptions, known: Mappin
 def reference() -> str:
     """Return the reference of the search options as a Markdown table."""
     rows = [
-        f"| `{name}` | {option.values} | {option.default} | {option.description} |"
-        for name, option in OPTIONS.items()
+        f"| `{name}` | {option.values} | {option.default} | {option.description} |" for name, option in OPTIONS.items()
     ]
     return "\n".join(["| option | values | default | |", "|---|---|---|---|", *rows])
 

@@ -59,9 +59,7 @@ def _collapse(ranked: RankedHits, hits: Sequence[Hit], threshold: float) -> list
 
 
 def _duplicate(hit: Hit) -> DuplicateSource:
-    return DuplicateSource(
-        hit.doc_id, hit.chunk_id, hit.agent_id, hit.start, hit.end, hit.metadata, hit.locator
-    )
+    return DuplicateSource(hit.doc_id, hit.chunk_id, hit.agent_id, hit.start, hit.end, hit.metadata, hit.locator)
 
 
 def _rerank(ranked: RankedHits, hits: list[Hit]) -> list[Hit]:
@@ -185,9 +183,7 @@ def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
 
 def _shingles(text: str) -> frozenset[str]:
     letters = "".join(_PIECES.findall(text))
-    return frozenset(
-        letters[start : start + _SHINGLE] for start in range(max(1, len(letters) - _SHINGLE + 1))
-    )
+    return frozenset(letters[start : start + _SHINGLE] for start in range(max(1, len(letters) - _SHINGLE + 1)))
 
 
 def _facts(text: str) -> object:
@@ -240,12 +236,7 @@ class _Passage:
 
 
 def expand_neighbours(
-    store: Store,
-    scope: Scope,
-    hits: Sequence[Hit],
-    k: int,
-    reach: int,
-    note: Callable[[Hit, str], None],
+    store: Store, scope: Scope, hits: Sequence[Hit], k: int, reach: int, note: Callable[[Hit, str], None]
 ) -> list[Hit]:
     """Return the first k hits with `reach` chunks on each side, best first.
 
@@ -319,9 +310,7 @@ def _expanded(passage: _Passage, note: Callable[[Hit, str], None]) -> Hit:
 def _read_document(
     connection: sqlite3.Connection, scope: Scope, hit: Hit, now: datetime
 ) -> tuple[str, _ChunkSpans] | None:
-    document = (
-        find_document(connection, hit.agent_id, hit.doc_id, now) if scope.admits(hit.agent_id) else None
-    )
+    document = find_document(connection, hit.agent_id, hit.doc_id, now) if scope.admits(hit.agent_id) else None
     if document is None:
         return None
     return document_text(connection, document.key)[0], chunk_spans(connection, document.key)

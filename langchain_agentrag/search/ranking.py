@@ -138,9 +138,7 @@ def cap_per_group(rows: Iterable[tuple[_Row, Hashable]], limit: int | None) -> l
     return kept
 
 
-def _ordered(
-    scores: Mapping[int, float], cosine: Mapping[int, float], live: Mapping[int, ScoringRow]
-) -> list[int]:
+def _ordered(scores: Mapping[int, float], cosine: Mapping[int, float], live: Mapping[int, ScoringRow]) -> list[int]:
     return sorted(
         scores,
         # a passage no closer than unrelated text scores 0; of two such passages the nearer one comes first
@@ -160,10 +158,7 @@ def _rows_of_other_speakers(
 
 
 def _recency_boosts(
-    connection: sqlite3.Connection,
-    query: PreparedQuery,
-    live: Mapping[int, ScoringRow],
-    scores: Mapping[int, float],
+    connection: sqlite3.Connection, query: PreparedQuery, live: Mapping[int, ScoringRow], scores: Mapping[int, float]
 ) -> dict[int, float]:
     recency, now = query.request.recency, query.request.now
     if recency is None:
@@ -269,9 +264,7 @@ def index_weights(vector: IndexScores, keyword: IndexScores) -> Weights:
     )
 
 
-def fuse_scores(
-    query: PreparedQuery, weights: Weights, vector: IndexScores, keyword: IndexScores
-) -> dict[int, float]:
+def fuse_scores(query: PreparedQuery, weights: Weights, vector: IndexScores, keyword: IndexScores) -> dict[int, float]:
     """Return row → fused score."""
     request = query.request
     if request.mode == "vector":
@@ -286,9 +279,7 @@ def fuse_scores(
     return fuse(request.fusion, lists, weights)
 
 
-def confidences(
-    rows: Sequence[int], candidates: Candidates, other_speakers: Collection[int] = ()
-) -> dict[int, float]:
+def confidences(rows: Sequence[int], candidates: Candidates, other_speakers: Collection[int] = ()) -> dict[int, float]:
     """Return row → probability that it answers the question; see `fusion.confidence`.
 
     Passages of other speakers count in full as rivals: if they match better, the question may have no answer.

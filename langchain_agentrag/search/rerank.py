@@ -137,9 +137,7 @@ def _score(reranker: Reranker, query: str, hits: Sequence[Hit], timeout: float |
 
 def _call(reranker: Reranker, query: str, texts: list[str]) -> list[float]:
     scores = (
-        reranker.predict([(query, text) for text in texts])
-        if hasattr(reranker, "predict")
-        else reranker(query, texts)
+        reranker.predict([(query, text) for text in texts]) if hasattr(reranker, "predict") else reranker(query, texts)
     )
     return [float(score) for score in scores]
 

@@ -17,24 +17,10 @@ from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.bm25 import FieldStats, Scorer
 from langchain_agentrag.search.cache import RecentPassages
 from langchain_agentrag.search.followup import add_context_terms
-from langchain_agentrag.search.hits import (
-    RankedHits,
-    Spans,
-    add_filtered_out,
-    build_trace,
-    explain,
-    rank_hits,
-)
+from langchain_agentrag.search.hits import RankedHits, Spans, add_filtered_out, build_trace, explain, rank_hits
 from langchain_agentrag.search.options import PreparedQuery, SearchRequest
 from langchain_agentrag.search.postprocess import postprocess
-from langchain_agentrag.search.ranking import (
-    Candidates,
-    IndexScores,
-    match_rows,
-    rank,
-    score_keywords,
-    score_vectors,
-)
+from langchain_agentrag.search.ranking import Candidates, IndexScores, match_rows, rank, score_keywords, score_vectors
 from langchain_agentrag.store.catalog import PartitionRow
 from langchain_agentrag.store.partition_cache import read_vectors, top_rows, unit_vectors
 from langchain_agentrag.store.protocols import Rows, TermWeights, Vectors
@@ -116,9 +102,7 @@ class Searcher:
         partitions = (self._store.visible(owner, quarantined=quarantined) for owner in scope.owners)
         return [visible for visible in partitions if visible is not None and visible.partition.chunks]
 
-    def _is_unchanged(
-        self, request: SearchRequest, partitions: Sequence[VisiblePartition], version: int
-    ) -> bool:
+    def _is_unchanged(self, request: SearchRequest, partitions: Sequence[VisiblePartition], version: int) -> bool:
         """Whether nobody has written to the partitions since; almost always nobody has written at all."""
         if version == self._store.catalog.version():
             return True
@@ -158,9 +142,7 @@ class Searcher:
         result = search()  # an exact scan is done before a thread has started
         return lambda: result
 
-    def _search_keywords(
-        self, query: PreparedQuery, partitions: list[VisiblePartition], wanted: int
-    ) -> KeywordResult:
+    def _search_keywords(self, query: PreparedQuery, partitions: list[VisiblePartition], wanted: int) -> KeywordResult:
         if not query.request.uses_keyword_index:
             return KeywordResult(None)
         try:
@@ -172,9 +154,7 @@ class Searcher:
             return KeywordResult(None, errors=[f"keyword: {error}"])
         return KeywordResult(scorer, rows)
 
-    def _search_vectors(
-        self, query: PreparedQuery, partitions: list[VisiblePartition], wanted: int
-    ) -> VectorResult:
+    def _search_vectors(self, query: PreparedQuery, partitions: list[VisiblePartition], wanted: int) -> VectorResult:
         if query.vector is None:
             return VectorResult(None)
         try:
@@ -299,9 +279,7 @@ def candidates_wanted(k: int, available: int) -> int:
     return max(1, min(max(_MIN_CANDIDATES, 3 * k), available))
 
 
-def plan_vectors(
-    *, chunks: int, in_chroma: bool, exact_limit: int, matching: int | None, wanted: int
-) -> VectorPlan:
+def plan_vectors(*, chunks: int, in_chroma: bool, exact_limit: int, matching: int | None, wanted: int) -> VectorPlan:
     """Plan the vector search of one partition.
 
     Args:
@@ -332,10 +310,7 @@ def keyword_fetch(*, chunks: int, matching: int, wanted: int) -> int | None:
 
 
 def keyword_scorer(
-    store: Store,
-    partitions: Sequence[VisiblePartition],
-    terms: TermWeights,
-    own_terms: TermWeights,
+    store: Store, partitions: Sequence[VisiblePartition], terms: TermWeights, own_terms: TermWeights
 ) -> Scorer:
     """Return BM25 for the query over the scope: counts are summed over its visible partitions and nothing else."""
     stats = {
@@ -356,11 +331,7 @@ def keyword_scorer(
 
 
 def keyword_rows(
-    store: Store,
-    partitions: Sequence[VisiblePartition],
-    scorer: Scorer,
-    wanted: int,
-    condition: Filter | None,
+    store: Store, partitions: Sequence[VisiblePartition], scorer: Scorer, wanted: int, condition: Filter | None
 ) -> list[int]:
     """Return rows that share a term with the query: at least the best `wanted` of the scope."""
     scored: list[ScoredRow] = []
@@ -391,11 +362,7 @@ def _keyword_rows(
 
 
 def vector_rows(
-    store: Store,
-    partitions: Sequence[VisiblePartition],
-    vector: Vectors,
-    wanted: int,
-    condition: Filter | None,
+    store: Store, partitions: Sequence[VisiblePartition], vector: Vectors, wanted: int, condition: Filter | None
 ) -> tuple[list[int], list[str]]:
     """Return the rows nearest to the query, at least the best `wanted` of the scope, and errors on the way."""
     scored: list[ScoredRow] = []

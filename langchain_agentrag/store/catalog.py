@@ -138,11 +138,7 @@ class Catalog:
 
     def _connect(self) -> _Connection:
         connection = sqlite3.connect(
-            self._path,
-            timeout=_BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-            factory=_Connection,
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=_Connection
         )
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
@@ -229,10 +225,7 @@ class Catalog:
 
     def manifest(self) -> dict[str, Any]:
         """Return the manifest: format version, embedding model, analyzer and so on."""
-        return {
-            key: json.loads(value)
-            for key, value in self.connection().execute("SELECT key, value FROM manifest")
-        }
+        return {key: json.loads(value) for key, value in self.connection().execute("SELECT key, value FROM manifest")}
 
     def manifest_value(self, key: str) -> Any:  # noqa: ANN401  (a JSON value)
         """Return one value of the manifest, or None."""
@@ -266,9 +259,7 @@ class Catalog:
             connection.execute("INSERT OR IGNORE INTO partitions(owner, name) VALUES (?, ?)", (owner, name))
         partition = self.partition(owner)
         if partition is None:
-            raise StoreError(
-                f"The partition of {owner!r} vanished while it was created: another process deleted it."
-            )
+            raise StoreError(f"The partition of {owner!r} vanished while it was created: another process deleted it.")
         return partition
 
     # -- journal --------------------------------------------------------------------------------------------------
@@ -310,9 +301,7 @@ class Catalog:
 
     def last_indexed_row(self, collection: str) -> int:
         """Return the last row a collection holds; 0 for one that belongs to no partition."""
-        return int(
-            self.fetch_value("SELECT indexed FROM partitions WHERE collection = ?", (collection,)) or 0
-        )
+        return int(self.fetch_value("SELECT indexed FROM partitions WHERE collection = ?", (collection,)) or 0)
 
     def count_unindexed(self, partition: PartitionRow) -> int:
         """Return the number of live rows that the partition's collection does not hold yet."""
@@ -335,9 +324,7 @@ class Catalog:
     def _open_database(self) -> None:
         try:
             connection = self.connection()
-            tables = {
-                row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            }
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables:
                 create(connection)
             elif {"documents", "partitions"} <= tables:
@@ -386,9 +373,7 @@ def _partition_row(row: Sequence[Any]) -> PartitionRow:
 def _cannot_open(path: Path, error: sqlite3.Error) -> StoreError:
     text = str(error)
     if "not a database" in text or "malformed" in text:
-        return NotAStoreError(
-            f"{path} is not a readable SQLite catalog ({text}). Pass the folder of a store."
-        )
+        return NotAStoreError(f"{path} is not a readable SQLite catalog ({text}). Pass the folder of a store.")
     return StoreError(
         f"Cannot open the catalog {path}: {text}. Check that the folder exists, can be written, and has free space."
     )

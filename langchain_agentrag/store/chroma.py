@@ -61,9 +61,7 @@ def _vacuum_in_subprocess(path: Path) -> set[str]:
         source = inspect.getsource(_vacuum)
     except OSError:
         source = ""
-    if (
-        not source or not sys.executable or getattr(sys, "frozen", False)
-    ):  # no source, or no interpreter to start
+    if not source or not sys.executable or getattr(sys, "frozen", False):  # no source, or no interpreter to start
         return set(_vacuum(str(path)))
     script = f"import sys\n\n{source}\nsys.stdout.write('\\n'.join(_vacuum(sys.argv[1])))"
     command = [sys.executable, "-I", "-S", "-c", script, str(path)]
@@ -370,9 +368,7 @@ class ChromaFolder:
             name
             for name in names
             if name not in segments
-            or _is_torn(
-                self._folder / segments[name], stored=segments[name] in stored, after_crash=after_crash
-            )
+            or _is_torn(self._folder / segments[name], stored=segments[name] in stored, after_crash=after_crash)
         }
 
     def exists(self) -> bool:

@@ -140,10 +140,7 @@ def pack_vector(vector: Vectors) -> bytes:
 
 
 def commit(
-    connection: sqlite3.Connection,
-    batch: Batch,
-    partitions: Mapping[str | None, int],
-    rows: Mapping[int, range],
+    connection: sqlite3.Connection, batch: Batch, partitions: Mapping[str | None, int], rows: Mapping[int, range]
 ) -> CommitResult:
     """Write a batch to the catalog within a transaction: new rows become live, replaced and removed ones are deleted.
 
@@ -197,20 +194,14 @@ def _has_expired(connection: sqlite3.Connection, document: int, now: datetime) -
     return connection.execute(query, (document, to_microseconds(now))).fetchone() is not None
 
 
-def _store_expiry(
-    connection: sqlite3.Connection, put: PreparedDocument, partition: int, document: int
-) -> None:
+def _store_expiry(connection: sqlite3.Connection, put: PreparedDocument, partition: int, document: int) -> None:
     connection.execute("DELETE FROM expiry WHERE document = ?", (document,))
     expiry = document_expiry(put.document.metadata)
     if expiry is not None:
-        connection.execute(
-            "INSERT INTO expiry VALUES (?, ?, ?)", (document, partition, to_microseconds(expiry))
-        )
+        connection.execute("INSERT INTO expiry VALUES (?, ?, ?)", (document, partition, to_microseconds(expiry)))
 
 
-def _store_quarantine(
-    connection: sqlite3.Connection, put: PreparedDocument, partition: int, document: int
-) -> None:
+def _store_quarantine(connection: sqlite3.Connection, put: PreparedDocument, partition: int, document: int) -> None:
     connection.execute("DELETE FROM quarantine WHERE document = ?", (document,))
     if put.document.metadata.get(QUARANTINED) is True:
         connection.execute("INSERT INTO quarantine VALUES (?, ?)", (document, partition))
@@ -221,13 +212,7 @@ def _replace_document(
 ) -> tuple[int, bool]:
     document, chunks = put.document, put.chunks
     whole = len(chunks) == 1 and chunks[0].chunk.text == document.text
-    values = (
-        None if whole else document.text,
-        codec.encode(document.metadata),
-        put.signature,
-        put.source,
-        put.item,
-    )
+    values = (None if whole else document.text, codec.encode(document.metadata), put.signature, put.source, put.item)
     key = _document_key(connection, partition, document.doc_id)
     if key is not None and _has_expired(connection, key, batch.now):
         _remove_document(connection, partition, key, delta, keep=batch.keep_vectors)
@@ -240,18 +225,13 @@ def _replace_document(
         return int(inserted.lastrowid or 0), False
     _delete_chunks(connection, partition, key, delta, keep=batch.keep_vectors)
     connection.execute(
-        "UPDATE documents SET text = ?, metadata = ?, signature = ?, source = ?, item = ? WHERE id = ?",
-        (*values, key),
+        "UPDATE documents SET text = ?, metadata = ?, signature = ?, source = ?, item = ? WHERE id = ?", (*values, key)
     )
     return key, True
 
 
 def _insert_chunks(
-    connection: sqlite3.Connection,
-    put: PreparedDocument,
-    partition: int,
-    document: int,
-    row_ids: Iterable[int],
+    connection: sqlite3.Connection, put: PreparedDocument, partition: int, document: int, row_ids: Iterable[int]
 ) -> None:
     chunks = list(zip(put.chunks, row_ids, strict=False))
     connection.executemany(
@@ -288,8 +268,7 @@ def _remove_document(
 ) -> None:
     # delete the version of its item, so that a source that still holds the document brings it back
     connection.execute(
-        "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE id = ?)",
-        (document,),
+        "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE id = ?)", (document,)
     )
     _delete_chunks(connection, partition, document, delta, keep=keep)
     connection.execute("DELETE FROM expiry WHERE document = ?", (document,))

@@ -170,10 +170,7 @@ class PartitionIndexes:
             StoreLockedError: First use or rebuilding need the write lock, and a writer holds it.
             StoreError: The partition has no collection.
         """
-        if (
-            partition.collection is not None
-            and self.chroma.last_visible_row(partition.collection) is not None
-        ):
+        if partition.collection is not None and self.chroma.last_visible_row(partition.collection) is not None:
             return self.open_vector_index(partition)  # the current client has opened it
         with self._lock.acquire(timeout=READ_LOCK_TIMEOUT):
             current = self._catalog.partition(partition.owner)
@@ -271,9 +268,7 @@ class PartitionIndexes:
         dropped = [
             entry.id
             for entry in self._catalog.journal()
-            if entry.state == "dropping"
-            and isinstance(entry.payload, dict)
-            and not entry.payload.get("keyword")
+            if entry.state == "dropping" and isinstance(entry.payload, dict) and not entry.payload.get("keyword")
         ]
         self._catalog.clear_journal(dropped)  # their collections were deleted with the folder
         failpoint("chroma-reset")
@@ -327,8 +322,7 @@ class PartitionIndexes:
     ) -> PartitionRow:
         with self._catalog.transaction() as connection:
             connection.execute(
-                f"UPDATE partitions SET {column} = ?, generation = generation + 1 WHERE id = ?",
-                (name, partition.id),
+                f"UPDATE partitions SET {column} = ?, generation = generation + 1 WHERE id = ?", (name, partition.id)
             )
             connection.execute("UPDATE journal SET dead = ? WHERE id = ?", (json.dumps(old), entry))
         failpoint("rebuild-swapped")

@@ -137,9 +137,7 @@ class TantivyKeywordIndex:
                 for start in range(0, len(rows), _PAGE):
                     for row, terms in read(rows[start : start + _PAGE]):
                         writer.add_document(self._document(row, terms))
-        raise StoreError(
-            f"The keyword index {self._folder} still holds deleted rows after {_MAX_REWRITES} rewrites."
-        )
+        raise StoreError(f"The keyword index {self._folder} still holds deleted rows after {_MAX_REWRITES} rewrites.")
 
     def damaged_files(self) -> list[str]:
         """Return the names of files whose content does not match the checksum in tantivy's footer."""
@@ -157,9 +155,7 @@ class TantivyKeywordIndex:
             segments = json.loads((self._folder / _META).read_text("utf-8"))["segments"]
             if not any(segment["deletes"] for segment in segments):
                 return None
-            hits = searcher.search(
-                self._tantivy.Query.all_query(), limit=max(searcher.num_docs, 1), count=False
-            ).hits
+            hits = searcher.search(self._tantivy.Query.all_query(), limit=max(searcher.num_docs, 1), count=False).hits
             addresses = [address for _, address in hits]
             rows = searcher.fast_field_values(_ROW, addresses) if addresses else []
         # segments are numbered in the order of meta.json; where the numbers disagree, take every row
@@ -210,9 +206,7 @@ class TantivyKeywordIndex:
         self._index.reload()
         self._counts = _DocFreqs()
 
-    def candidates(
-        self, query: TermWeights, limit: int, allowed: Rows | None = None
-    ) -> list[tuple[int, float]]:
+    def candidates(self, query: TermWeights, limit: int, allowed: Rows | None = None) -> list[tuple[int, float]]:
         """See `KeywordIndex.candidates`.
 
         Only the terms that carry most of the query's weight are looked up, unless they find too few rows: the many
@@ -243,11 +237,7 @@ class TantivyKeywordIndex:
         return sorted(clauses, key=lambda clause: -clause[0])
 
     def _search(
-        self,
-        searcher: tantivy.Searcher,
-        clauses: Sequence[_Clause],
-        limit: int,
-        allowed: Rows | None,
+        self, searcher: tantivy.Searcher, clauses: Sequence[_Clause], limit: int, allowed: Rows | None
     ) -> list[tuple[int, float]]:
         query, occur = self._tantivy.Query, self._tantivy.Occur
         matching = query.boolean_query(
@@ -258,9 +248,7 @@ class TantivyKeywordIndex:
             matching = query.boolean_query([(occur.Must, matching), (occur.Must, members)])
         hits = searcher.search(matching, limit=limit, count=False).hits
         rows = searcher.fast_field_values(_ROW, [address for _, address in hits])
-        return [
-            (int(row), float(score)) for row, (score, _) in zip(rows, hits, strict=True) if row is not None
-        ]
+        return [(int(row), float(score)) for row, (score, _) in zip(rows, hits, strict=True) if row is not None]
 
     def rows(self) -> Rows:
         """See `KeywordIndex.rows`."""

@@ -65,11 +65,7 @@ class WriteLock:
             self._file.acquire(timeout=remaining, poll_interval=0.01)
         except Timeout as error:
             raise StoreLockedError(self._message(timeout)) from error
-        holder = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        }
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         # only for the error message of another process: a full disk must not stop the write here
         with contextlib.suppress(OSError):
             self._holder_file.write_text(json.dumps(holder), encoding="utf-8")

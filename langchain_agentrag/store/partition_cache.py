@@ -84,17 +84,13 @@ class Column:
     def test(self, condition: Condition) -> Mask:
         """Return the mask of rows that satisfy a condition."""
         matches = np.fromiter(
-            (condition.test(value, present) for value, present in self._values),
-            dtype=np.bool_,
-            count=len(self._values),
+            (condition.test(value, present) for value, present in self._values), dtype=np.bool_, count=len(self._values)
         )
         return matches[self.codes] if len(self._values) else np.zeros(0, dtype=np.bool_)
 
     def _encode(self, value: Any, present: bool) -> int:  # noqa: ANN401, FBT001
         # type and repr keep 1, 1.0, True and "1" apart, and make lists and dicts hashable
-        key: Hashable = (
-            (type(value), value) if isinstance(value, str) else (type(value), repr(value), present)
-        )
+        key: Hashable = (type(value), value) if isinstance(value, str) else (type(value), repr(value), present)
         code = self._code_of.get(key)
         if code is None:
             code = self._code_of[key] = len(self._values)
@@ -220,10 +216,7 @@ class PartitionCache:
         self._generation, self._removals, self._masks = generation, removals, {}
 
     def _drop_deleted(self, connection: sqlite3.Connection) -> None:
-        live = [
-            row
-            for (row,) in connection.execute("SELECT row FROM chunks WHERE partition = ?", (self._partition,))
-        ]
+        live = [row for (row,) in connection.execute("SELECT row FROM chunks WHERE partition = ?", (self._partition,))]
         mask = np.isin(self._rows, np.array(live, dtype=np.int64))
         self._rows = self._rows[mask]
         if self._vectors is not None:
@@ -264,13 +257,9 @@ class PartitionCache:
             case Condition():
                 return self._columns[condition.key].test(condition)
             case And(parts):
-                return _combine(
-                    np.logical_and, [self._evaluate(part) for part in parts], len(self._rows), empty=True
-                )
+                return _combine(np.logical_and, [self._evaluate(part) for part in parts], len(self._rows), empty=True)
             case Or(parts):
-                return _combine(
-                    np.logical_or, [self._evaluate(part) for part in parts], len(self._rows), empty=False
-                )
+                return _combine(np.logical_or, [self._evaluate(part) for part in parts], len(self._rows), empty=False)
             case Not(part):
                 return ~self._evaluate(part)
         raise AssertionError(condition)
@@ -331,9 +320,7 @@ def cosines(vectors: Vectors, query: Vectors) -> npt.NDArray[np.float64]:
     wide, target = vectors.astype(np.float64), query.astype(np.float64)
     lengths = np.sqrt((wide * wide).sum(axis=1)) * np.sqrt((target * target).sum())
     products = (wide * target).sum(axis=1)
-    ratios: npt.NDArray[np.float64] = np.divide(
-        products, lengths, out=np.zeros_like(products), where=lengths > 0
-    )
+    ratios: npt.NDArray[np.float64] = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
     return ratios.clip(-1.0, 1.0)
 
 

@@ -34,9 +34,7 @@ class KeywordIndex(Protocol):
     def doc_freqs(self, query: TermWeights) -> dict[str, dict[str, int]]:
         """Return the number of live rows that hold each term, without deleted rows: field → term → count."""
 
-    def candidates(
-        self, query: TermWeights, limit: int, allowed: Rows | None = None
-    ) -> list[tuple[int, float]]:
+    def candidates(self, query: TermWeights, limit: int, allowed: Rows | None = None) -> list[tuple[int, float]]:
         """Return up to `limit` rows that hold at least one of the terms, best first.
 
         Args:

@@ -66,8 +66,7 @@ class StoredDocument(NamedTuple):
 def scoring_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[ScoringRow]:
     """Return the live ones of the rows with what scoring needs, in no particular order."""
     query = (
-        "SELECT row, document, ordinal, terms, lengths, vector FROM chunks JOIN vectors USING (row) "
-        "WHERE row IN (...)"
+        "SELECT row, document, ordinal, terms, lengths, vector FROM chunks JOIN vectors USING (row) WHERE row IN (...)"
     )
     return list(map(ScoringRow._make, select_in(connection, query, rows)))
 
@@ -81,8 +80,7 @@ def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int
         "WHERE c.row IN (...)"
     )
     return {
-        values[0]: StoredRow._make((*values[:-1], bool(values[-1])))
-        for values in select_in(connection, query, rows)
+        values[0]: StoredRow._make((*values[:-1], bool(values[-1]))) for values in select_in(connection, query, rows)
     }
 
 
@@ -164,13 +162,9 @@ def item_versions(connection: sqlite3.Connection, source: str, items: Sequence[s
     return dict(select_in(connection, query, items, before=(source,)))
 
 
-def item_counts(
-    connection: sqlite3.Connection, source: str, items: Sequence[str], now: datetime
-) -> dict[str, int]:
+def item_counts(connection: sqlite3.Connection, source: str, items: Sequence[str], now: datetime) -> dict[str, int]:
     """Return item → number of documents that have not expired, of those of the items that have any document."""
-    query = (
-        f"SELECT item, sum({NOT_EXPIRED}) FROM documents d WHERE source = ? AND item IN (...) GROUP BY item"
-    )
+    query = f"SELECT item, sum({NOT_EXPIRED}) FROM documents d WHERE source = ? AND item IN (...) GROUP BY item"
     return dict(select_in(connection, query, items, before=(to_microseconds(now), source)))
 
 
@@ -195,9 +189,7 @@ def stored_items(connection: sqlite3.Connection, source: str) -> Iterator[list[s
 def document_times(connection: sqlite3.Connection, documents: Sequence[int]) -> dict[int, datetime]:
     """Return the times of those of the documents that have one, by document."""
     query = "SELECT id, metadata FROM documents WHERE id IN (...)"
-    times = {
-        key: document_time(codec.decode(packed)) for key, packed in select_in(connection, query, documents)
-    }
+    times = {key: document_time(codec.decode(packed)) for key, packed in select_in(connection, query, documents)}
     return {key: time for key, time in times.items() if time is not None}
 
 
@@ -208,9 +200,7 @@ def document_speakers(connection: sqlite3.Connection, documents: Sequence[int]) 
     return {key: speaker for key, packed in rows if (speaker := speaker_of(codec.decode(packed)))}
 
 
-def cached_vectors(
-    connection: sqlite3.Connection, owner: str | None, hashes: Sequence[bytes]
-) -> dict[bytes, Vectors]:
+def cached_vectors(connection: sqlite3.Connection, owner: str | None, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
     """Return vectors of the owner's partition by the hash of their text, from live chunks and the embedding cache."""
     partition = connection.execute("SELECT id FROM partitions WHERE owner IS ?", (owner,)).fetchone()
     if partition is None:
@@ -218,8 +208,7 @@ def cached_vectors(
     vectors: dict[bytes, bytes] = {}
     for query in (
         "SELECT hash, vector FROM embedding_cache WHERE partition = ? AND hash IN (...)",
-        "SELECT c.hash, v.vector FROM chunks c JOIN vectors v USING (row) "
-        "WHERE c.partition = ? AND c.hash IN (...)",
+        "SELECT c.hash, v.vector FROM chunks c JOIN vectors v USING (row) WHERE c.partition = ? AND c.hash IN (...)",
     ):
         vectors.update(select_in(connection, query, hashes, before=partition))
     return {key: unpack_vectors([packed])[0] for key, packed in vectors.items()}
@@ -266,9 +255,7 @@ def read_passage(
             does not exist and for one of another agent.
     """
     if not isinstance(doc_id, str):
-        raise InvalidQueryError(
-            f"Cannot read document {doc_id!r}: doc_id must be a string, as a search hit has it."
-        )
+        raise InvalidQueryError(f"Cannot read document {doc_id!r}: doc_id must be a string, as a search hit has it.")
     for name, value in (("chunk_id", chunk_id), ("before", before), ("after", after)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidQueryError(f"Cannot read with {name}={value!r}: it must be a whole number >= 0.")
@@ -305,11 +292,7 @@ def read_passage(
 
 
 def read_documents(
-    catalog: Catalog,
-    now: datetime,
-    scope: Scope,
-    doc_ids: Iterable[str] | None,
-    condition: Filter | None = None,
+    catalog: Catalog, now: datetime, scope: Scope, doc_ids: Iterable[str] | None, condition: Filter | None = None
 ) -> list[SourceDocument]:
     """Return documents within a scope by id, in the order of the ids, by filter, or by both; omits absent ones."""
     names = None if doc_ids is None else dict.fromkeys(doc_ids)
@@ -320,9 +303,7 @@ def read_documents(
                 if stored.doc_id not in documents and scope.admits(stored.owner):
                     text, metadata = document_text(connection, stored.key)
                     documents[stored.doc_id] = SourceDocument(stored.doc_id, text, metadata, stored.owner)
-    ordered = (
-        documents.values() if names is None else (documents[name] for name in names if name in documents)
-    )
+    ordered = documents.values() if names is None else (documents[name] for name in names if name in documents)
     return [
         document
         for document in ordered
@@ -368,9 +349,7 @@ class PartitionVisibility:
         self._catalog = catalog
         self._cache: dict[tuple[int, bool], tuple[tuple[int, int | None], VisiblePartition]] = {}
 
-    def visible(
-        self, partition: PartitionRow, now: datetime, *, quarantined: bool = True
-    ) -> VisiblePartition:
+    def visible(self, partition: PartitionRow, now: datetime, *, quarantined: bool = True) -> VisiblePartition:
         """Return the visible part of a partition at a time; never older than `partition`.
 
         Args:
@@ -393,9 +372,7 @@ class PartitionVisibility:
             if cached is None or cached[0] != version:
                 while len(self._cache) >= _MAX_CACHED:
                     self._cache.pop(next(iter(self._cache)), None)
-                visible = _exclude_hidden(
-                    connection, current, latest, exclude_quarantined=exclude_quarantined
-                )
+                visible = _exclude_hidden(connection, current, latest, exclude_quarantined=exclude_quarantined)
                 cached = self._cache[key] = version, visible
             return cached[1]
 
@@ -510,9 +487,7 @@ class OwnedDocuments:
         """Yield the existing ones of the documents, in the order of the ids."""
         connection = self._catalog.connection()
         for doc_id in doc_ids:
-            row = connection.execute(
-                f"{_SELECT_OWNED} AND doc_id = ?", (*self._parameters, doc_id)
-            ).fetchone()
+            row = connection.execute(f"{_SELECT_OWNED} AND doc_id = ?", (*self._parameters, doc_id)).fetchone()
             if row is not None:
                 yield OwnedDocument(*row[1:])
 

@@ -34,9 +34,7 @@ class RecordKeys:
         clock: Returns the present; an expired document counts as absent.
     """
 
-    def __init__(
-        self, catalog: Catalog, owner: str | None, namespace: str, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, catalog: Catalog, owner: str | None, namespace: str, clock: Callable[[], datetime]) -> None:
         self._catalog, self._clock = catalog, clock
         self._owner, self._namespace = owner, namespace
         self._key = (owner or "", namespace)
@@ -102,8 +100,7 @@ class RecordKeys:
         self.prepare()
         with self._catalog.transaction() as connection:
             connection.executemany(
-                "DELETE FROM records WHERE owner = ? AND namespace = ? AND key = ?",
-                [(*self._key, key) for key in keys],
+                "DELETE FROM records WHERE owner = ? AND namespace = ? AND key = ?", [(*self._key, key) for key in keys]
             )
 
 

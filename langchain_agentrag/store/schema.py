@@ -45,9 +45,7 @@ def create(connection: sqlite3.Connection) -> None:
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Add the tables and columns that a catalog of an earlier version lacks."""
-    if not (
-        _has_table(connection, "expiry") and _has_table(connection, "quarantine") and _has_indexed(connection)
-    ):
+    if not (_has_table(connection, "expiry") and _has_table(connection, "quarantine") and _has_indexed(connection)):
         connection.execute("BEGIN IMMEDIATE")
         if not _has_table(connection, "expiry"):
             _add_expiry(connection)
@@ -93,8 +91,7 @@ def _add_expiry(connection: sqlite3.Connection) -> None:
         expiry = parse_time(metadata.get(EXPIRY_KEY))
         if expiry is not None:
             connection.execute(
-                "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)",
-                (document, partition, to_microseconds(expiry)),
+                "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)", (document, partition, to_microseconds(expiry))
             )
 
 

@@ -49,9 +49,7 @@ def prepare_folder(folder: Path) -> None:
         StoreError: It cannot be created.
     """
     if folder.exists() and not folder.is_dir():
-        raise NotAStoreError(
-            f"{folder} is a file, not a folder. Pass the folder of a store, or a new folder."
-        )
+        raise NotAStoreError(f"{folder} is a file, not a folder. Pass the folder of a store, or a new folder.")
     if folder.is_dir() and not (folder / "catalog.sqlite").exists() and any(folder.iterdir()):
         raise NotAStoreError(
             f"{folder} holds files but no catalog.sqlite, so it is not a store. Pass a new or empty folder."

@@ -40,10 +40,7 @@ class ChromaVectorIndex:
 
     def create(self) -> None:
         """Create the collection; the caller holds the write lock."""
-        with (
-            native_errors("Chroma", f"create the collection {self._name}"),
-            self._folder.write_session() as session,
-        ):
+        with native_errors("Chroma", f"create the collection {self._name}"), self._folder.write_session() as session:
             session.client.get_or_create_collection(
                 self._name,
                 configuration={"hnsw": HNSW},  # type: ignore[arg-type]
@@ -108,10 +105,7 @@ class ChromaVectorIndex:
         Raises:
             StoreError: It cannot be read.
         """
-        with (
-            native_errors("Chroma", "read the collection"),
-            self._folder.read_collection(self._name) as collection,
-        ):
+        with native_errors("Chroma", "read the collection"), self._folder.read_collection(self._name) as collection:
             vectors = collection.get(limit=1, include=["embeddings"])["embeddings"]
             if vectors is not None and len(vectors):
                 collection.query(query_embeddings=np.asarray(vectors), n_results=10, include=[])
@@ -125,10 +119,7 @@ class ChromaVectorIndex:
         for start in range(0, len(rows), _PAGE):
             part = [str(row) for row in rows[start : start + _PAGE]]
             try:
-                with (
-                    native_errors("Chroma", "read vectors"),
-                    self._folder.read_collection(self._name) as collection,
-                ):
+                with native_errors("Chroma", "read vectors"), self._folder.read_collection(self._name) as collection:
                     lost += len(part) - len(collection.get(ids=part, include=["embeddings"])["ids"])
             except StoreError:
                 lost += len(part)
@@ -154,13 +145,8 @@ class ChromaVectorIndex:
             native_errors("Chroma", f"query {limit} neighbours"),
             self._folder.read_collection(self._name) as collection,
         ):
-            result = collection.query(
-                query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances"]
-            )
+            result = collection.query(query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances"])
         distances = result["distances"]
         if distances is None:
             return []
-        return [
-            (int(row), 1.0 - float(distance))
-            for row, distance in zip(result["ids"][0], distances[0], strict=True)
-        ]
+        return [(int(row), 1.0 - float(distance)) for row, distance in zip(result["ids"][0], distances[0], strict=True)]

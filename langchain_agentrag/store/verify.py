@@ -71,8 +71,7 @@ def verify(store: Store) -> VerifyReport:
         partitions = store.catalog.partitions()
         problems = [f"catalog: {problem}" for problem in store.catalog.check_integrity()]
         problems += [
-            f"{_UNFINISHED.get(entry.state, entry.state)} was not finished"
-            for entry in store.catalog.journal()
+            f"{_UNFINISHED.get(entry.state, entry.state)} was not finished" for entry in store.catalog.journal()
         ]
         for partition in partitions:
             problems += _check_partition(store, partition)
@@ -123,9 +122,7 @@ def _check_partition(store: Store, partition: PartitionRow) -> list[str]:
     query = "SELECT count(*) FROM chunks LEFT JOIN vectors USING (row) WHERE partition = ? AND vector IS NULL"
     missing = store.catalog.fetch_value(query, (partition.id,))
     if missing:
-        problems.append(
-            f"{owner}: {missing} chunks have no vector in the catalog; index their documents again"
-        )
+        problems.append(f"{owner}: {missing} chunks have no vector in the catalog; index their documents again")
     return problems
 
 
@@ -216,10 +213,7 @@ def check_chunks(store: Store, analyzer: Analyzer, sample: int | None = None, se
     for partition in store.catalog.partitions():
         with store.catalog.snapshot() as connection:
             rows = sample_rows(connection, partition.owner, sample, rng)
-            messages = [
-                *_check_structure(connection, partition),
-                *_check_content(connection, store, analyzer, rows),
-            ]
+            messages = [*_check_structure(connection, partition), *_check_content(connection, store, analyzer, rows)]
         with store.lock.acquire():  # between two writes, so that indexes and catalog are in the same state
             current = store.catalog.partition(partition.owner)
             if current is not None:
@@ -229,9 +223,7 @@ def check_chunks(store: Store, analyzer: Analyzer, sample: int | None = None, se
     return problems
 
 
-def sample_rows(
-    connection: sqlite3.Connection, owner: str | None, sample: int | None, rng: random.Random
-) -> list[int]:
+def sample_rows(connection: sqlite3.Connection, owner: str | None, sample: int | None, rng: random.Random) -> list[int]:
     """Return the live rows of an owner, ascending; at most `sample` of them, chosen at random."""
     rows = [
         row
@@ -246,8 +238,7 @@ def sample_rows(
 def chunk_addresses(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Address]:
     """Return document, ordinal and text of the live ones of the rows."""
     query = (
-        "SELECT d.doc_id, c.ordinal, c.text FROM chunks c JOIN documents d ON d.id = c.document "
-        "WHERE c.row IN (...)"
+        "SELECT d.doc_id, c.ordinal, c.text FROM chunks c JOIN documents d ON d.id = c.document WHERE c.row IN (...)"
     )
     return list(select_in(connection, query, rows))
 
@@ -308,18 +299,14 @@ def _check_structure(connection: sqlite3.Connection, partition: PartitionRow) ->
         yield f"the chunks of {broken} documents are not numbered from 0 without gaps"
 
 
-def _check_content(
-    connection: sqlite3.Connection, store: Store, analyzer: Analyzer, rows: Sequence[int]
-) -> list[str]:
+def _check_content(connection: sqlite3.Connection, store: Store, analyzer: Analyzer, rows: Sequence[int]) -> list[str]:
     query = (
         "SELECT c.row, c.start, c.stop, c.text, c.context, c.hash, c.terms, c.lengths, v.vector, d.text "
         "FROM chunks c JOIN documents d ON d.id = c.document LEFT JOIN vectors v USING (row) "
         "WHERE c.row IN (...)"
     )
     rows_by_problem: dict[str, list[int]] = {}
-    for row, start, stop, text, context, digest, terms, lengths, vector, whole in select_in(
-        connection, query, rows
-    ):
+    for row, start, stop, text, context, digest, terms, lengths, vector, whole in select_in(connection, query, rows):
         problems = []
         if (text if whole is None else whole)[start:stop] != text:
             problems.append("a text that is not what the document holds there")
@@ -370,9 +357,7 @@ def _check_keyword_index(
             for row, fields in terms_by_row.items()
         }
         lost = [
-            row
-            for row, query in queries.items()
-            if query and not keyword_index.candidates(query, 1, np.array([row]))
+            row for row, query in queries.items() if query and not keyword_index.candidates(query, 1, np.array([row]))
         ]
         query_terms = {
             name: dict.fromkeys((term for query in queries.values() for term in query.get(name, {})), 1.0)
@@ -388,9 +373,7 @@ def _check_keyword_index(
     for (packed,) in connection.execute("SELECT terms FROM chunks WHERE partition = ?", (partition.id,)):
         for name, terms in _term_sets(packed).items():
             expected[name].update(terms & query_terms[name].keys())
-    wrong = sum(
-        expected[name][term] != count for name, counts in doc_freqs.items() for term, count in counts.items()
-    )
+    wrong = sum(expected[name][term] != count for name, counts in doc_freqs.items() for term, count in counts.items())
     if wrong:
         total = sum(map(len, query_terms.values()))
         yield f"the keyword index counts {wrong} of {total} terms otherwise than the catalog"

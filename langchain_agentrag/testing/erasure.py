@@ -60,18 +60,14 @@ def _keyword_index_problems(folder: Path) -> list[str]:
     try:
         segments = json.loads((folder / "meta.json").read_text("utf-8"))["segments"]
     except (OSError, ValueError, KeyError) as error:
-        raise StoreError(
-            f"Cannot read the segments of {folder}: {error}. Run repair(), then check again."
-        ) from error
+        raise StoreError(f"Cannot read the segments of {folder}: {error}. Run repair(), then check again.") from error
     problems = [
         f"holds terms of {segment['deletes']['num_deleted_docs']} deleted rows"
         for segment in segments
         if segment["deletes"]
     ]
     used = {segment["segment_id"].replace("-", "") for segment in segments}
-    unused = [
-        path.name for path in folder.iterdir() if path.suffix and path.name.partition(".")[0] not in used
-    ]
+    unused = [path.name for path in folder.iterdir() if path.suffix and path.name.partition(".")[0] not in used]
     return problems + [
         f"holds a file of no segment, {name}"
         for name in sorted(unused)

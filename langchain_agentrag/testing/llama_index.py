@@ -178,9 +178,7 @@ class RetrieverConformance(ABC):
     def test_asking_again_gives_the_same(self) -> None:
         """Retrieval has no side effects."""
         retriever = self.make_retriever(_text_nodes(_POEM), 3)
-        first, second = (
-            [(node.node_id, node.score) for node in retriever.retrieve("明月")] for _ in range(2)
-        )
+        first, second = ([(node.node_id, node.score) for node in retriever.retrieve("明月")] for _ in range(2))
         expect(first == second, f"{first} then {second}")
 
     def test_nodes_come_back_under_their_ids_once(self) -> None:
@@ -195,8 +193,7 @@ class RetrieverConformance(ABC):
         """Fusion identifies nodes by hash, so the hash must not depend on the query."""
         retriever = self.make_retriever(_text_nodes(_POEM), 4)
         hashes = [
-            {node.node_id: node.node.hash for node in retriever.retrieve(query)}
-            for query in ("明月", "举头望明月")
+            {node.node_id: node.node.hash for node in retriever.retrieve(query)} for query in ("明月", "举头望明月")
         ]
         shared = hashes[0].keys() & hashes[1].keys()
         expect(shared, "the two queries share no node")
@@ -286,22 +283,14 @@ class VectorStoreConformance(ABC):
         """Text and index entries of the old node are gone."""
         store = self._store_with("旧的 old")
         store.add(self._with_embeddings([TextNode(id_="n0", text="新的 new")]))
-        expect(
-            _result_texts(self._query(store, "新的 new", 5)) == ["新的 new"], "the old text is still there"
-        )
+        expect(_result_texts(self._query(store, "新的 new", 5)) == ["新的 new"], "the old text is still there")
 
     def test_nodes_come_back_equal(self) -> None:
         """Hash, metadata of any type, relationships and offsets are unchanged."""
         node = TextNode(
             id_="n0",
             text="原样 verbatim",
-            metadata={
-                "none": None,
-                "list": ["甲", "乙"],
-                "deep": {"是": True},
-                "doc_id": "own",
-                "flag": False,
-            },
+            metadata={"none": None, "list": ["甲", "乙"], "deep": {"是": True}, "doc_id": "own", "flag": False},
             excluded_llm_metadata_keys=["none"],
             relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="source")},
             start_char_idx=3,
@@ -358,9 +347,7 @@ class VectorStoreConformance(ABC):
         """All 14 operators agree with `build_metadata_filter_fn`."""
         store = self.make_store()
         metadatas = [{"t": "Ab甲", "n": 1, "l": ["x", "y"]}, {"t": "", "n": 2, "l": []}, {}]
-        nodes = [
-            TextNode(id_=f"n{n}", text=f"段 {n}", metadata=metadata) for n, metadata in enumerate(metadatas)
-        ]
+        nodes = [TextNode(id_=f"n{n}", text=f"段 {n}", metadata=metadata) for n, metadata in enumerate(metadatas)]
         store.add(self._with_embeddings(nodes))
         for leaf in _LEAVES:
             filters = MetadataFilters(filters=[leaf])
@@ -372,21 +359,13 @@ class VectorStoreConformance(ABC):
     def test_filters_may_be_nested(self) -> None:
         """And, or, not combine at any depth."""
         store = self.make_store()
-        store.add(
-            self._with_embeddings(
-                [TextNode(id_=f"n{n}", text=f"段 {n}", metadata={"n": n}) for n in range(4)]
-            )
-        )
+        store.add(self._with_embeddings([TextNode(id_=f"n{n}", text=f"段 {n}", metadata={"n": n}) for n in range(4)]))
         either = MetadataFilters(
             filters=[MetadataFilter(key="n", value=n) for n in (1, 2)], condition=FilterCondition.OR
         )
         neither = MetadataFilters(filters=[either], condition=FilterCondition.NOT)
-        more = MetadataFilters(
-            filters=[neither, MetadataFilter(key="n", value=3, operator=FilterOperator.LT)]
-        )
-        expect(
-            self._query(store, "段", 4, filters=more).ids == ["n0"], "a nested filter keeps something else"
-        )
+        more = MetadataFilters(filters=[neither, MetadataFilter(key="n", value=3, operator=FilterOperator.LT)])
+        expect(self._query(store, "段", 4, filters=more).ids == ["n0"], "a nested filter keeps something else")
 
     def test_deleting_takes_what_was_meant(self) -> None:
         """Delete by source document, by filter, by id; absent ones are no error."""
@@ -440,9 +419,7 @@ class VectorStoreConformance(ABC):
     def _with_embeddings(self, nodes: list[TextNode]) -> list[BaseNode]:
         return [node.model_copy(update={"embedding": self.embed(node.text)}) for node in nodes]
 
-    def _query(
-        self, store: BasePydanticVectorStore, text: str, k: int, **constraints: Any
-    ) -> VectorStoreQueryResult:
+    def _query(self, store: BasePydanticVectorStore, text: str, k: int, **constraints: Any) -> VectorStoreQueryResult:
         return store.query(VectorStoreQuery(self.embed(text), k, query_str=text, **constraints))
 
 

@@ -61,18 +61,14 @@ class UserWords:
 
     def __init__(self, words: Iterable[str]) -> None:
         if isinstance(words, str) or not isinstance(words, Iterable):
-            raise UsageError(
-                f"user_words must be a collection of words, got {words!r}: pass a list of words."
-            )
+            raise UsageError(f"user_words must be a collection of words, got {words!r}: pass a list of words.")
         self._words = {_check_user_word(word) for word in words}
         self.words = tuple(sorted(self._words))
         lengths: dict[str, set[int]] = {}
         for word in self._words:
             lengths.setdefault(word[0], set()).add(len(word))
         self._lengths = {first: sorted(sizes, reverse=True) for first, sizes in lengths.items()}
-        self._first_characters = (
-            re.compile("[" + re.escape("".join(self._lengths)) + "]") if self._words else None
-        )
+        self._first_characters = re.compile("[" + re.escape("".join(self._lengths)) + "]") if self._words else None
 
     def find(self, folded: str) -> list[tuple[str, int, int]]:
         """Return the occurrences in a folded text as (term, start, end), by their start, with overlaps."""
@@ -105,9 +101,7 @@ def _check_user_word(word: object) -> str:
     if not any(character.isalnum() for character in folded):
         raise UsageError(f"User word {word!r} has no letter or digit to search for: remove it.")
     if len(folded) > MAX_USER_WORD:
-        raise UsageError(
-            f"User word {word[:40]!r}… is {len(folded)} characters long: shorten it to {MAX_USER_WORD}."
-        )
+        raise UsageError(f"User word {word[:40]!r}… is {len(folded)} characters long: shorten it to {MAX_USER_WORD}.")
     return folded
 
 
@@ -375,9 +369,7 @@ class Analyzer:
                 for term, weight in terms.items():
                     if variant in numbers and len(term) == 1 and not term.isascii():
                         continue  # 十 alone is in every other text
-                    expanded[field][term] = max(
-                        weight * self._weights.synonyms, expanded[field].get(term, 0.0)
-                    )
+                    expanded[field][term] = max(weight * self._weights.synonyms, expanded[field].get(term, 0.0))
         return expanded
 
     def codes(self, text: str) -> frozenset[str]:
@@ -416,9 +408,7 @@ class Analyzer:
                 context[term] = max(weight * weights.context, context.get(term, 0.0))
         return {**fields, "context": context}
 
-    def _add_word_run(
-        self, run: str, stop_words: frozenset[str], words: _QueryField, *, all_caps: bool
-    ) -> None:
+    def _add_word_run(self, run: str, stop_words: frozenset[str], words: _QueryField, *, all_caps: bool) -> None:
         weights = self._weights
         terms = word_terms(run)
         has_compound = any(term.kind == "compound" for term in terms)
@@ -432,9 +422,7 @@ class Analyzer:
                     factor = weights.codes
                 words.add(term.text, weights.spaced * factor)
 
-    def _add_han_run(
-        self, run: str, stop_words: frozenset[str], words: _QueryField, grams: _QueryField
-    ) -> None:
+    def _add_han_run(self, run: str, stop_words: frozenset[str], words: _QueryField, grams: _QueryField) -> None:
         weights = self._weights
         character_weight = weights.grams if len(run) == 1 else weights.characters
         in_content_word: list[bool] = []  # per character
@@ -473,11 +461,7 @@ class Analyzer:
                 if run in wanted:
                     spans.append(match.span())
             else:
-                spans += [
-                    (offset + term.start, offset + term.end)
-                    for term in word_terms(run)
-                    if term.text in wanted
-                ]
+                spans += [(offset + term.start, offset + term.end) for term in word_terms(run) if term.text in wanted]
         spans += [(start, end) for term, start, end in self._user_words.find(folded.text) if term in wanted]
         return _merge_spans(folded.original_span(start, end) for start, end in spans)
 

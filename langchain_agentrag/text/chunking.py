@@ -69,9 +69,7 @@ class Chunking:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise UsageError(f"Chunking({name}={value!r}): it must be a whole number, for example 50.")
         if self.size < 1:
-            raise UsageError(
-                f"Chunking(size={self.size}): size must be at least 1; 500 suits most embedding models."
-            )
+            raise UsageError(f"Chunking(size={self.size}): size must be at least 1; 500 suits most embedding models.")
         if self.overlap and not 0 < self.overlap < self.size // 2:
             raise UsageError(
                 f"Chunking(size={self.size}, overlap={self.overlap}): overlap must be 0 or below half of "
@@ -94,10 +92,7 @@ def chunk_document(document: SourceDocument, chunking: Chunking) -> list[Chunk]:
     chunks = _split(document, chunking)
     if not speaker:
         return chunks
-    return [
-        replace(chunk, context="\n".join(part for part in (speaker, chunk.context) if part))
-        for chunk in chunks
-    ]
+    return [replace(chunk, context="\n".join(part for part in (speaker, chunk.context) if part)) for chunk in chunks]
 
 
 def speaker_of(metadata: Mapping[str, Any]) -> str:
@@ -227,9 +222,7 @@ class _Chunker:
         )
         for positions in boundaries:
             for position in positions:
-                if not starts_with_closing_punctuation(text, position) and not self._separates_heading(
-                    position
-                ):
+                if not starts_with_closing_punctuation(text, position) and not self._separates_heading(position):
                     return position
         return fallback_cut(text, covered, limit)
 

@@ -127,9 +127,7 @@ _ARABIC_NUMBER = re.compile(r"(?<![A-Za-z0-9_.,:/+-])([0-9]+)(?![A-Za-z0-9_]|[.,
 _CHINESE_NUMBER = re.compile("([零一二三四五六七八九〇两十百千万亿]+)" + _COUNTED)
 
 
-NUMERAL_CHARACTERS = (
-    frozenset("0123456789两") | CHINESE_DIGITS.keys() | CHINESE_UNITS.keys() | _LARGE_UNITS.keys()
-)
+NUMERAL_CHARACTERS = frozenset("0123456789两") | CHINESE_DIGITS.keys() | CHINESE_UNITS.keys() | _LARGE_UNITS.keys()
 """Characters of which a text has at least one if it has number variants."""
 
 

@@ -38,18 +38,14 @@ def sentence_ends(text: str, after: int, to: int) -> Iterator[int]:
 
 def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     mark, following = text[match.start()], text[match.end() : match.end() + 1]
-    if mark in _FULL_STOPS or (
-        following >= WIDE and (mark != "." or text[match.start() - 1 : match.start()] >= WIDE)
-    ):
+    if mark in _FULL_STOPS or (following >= WIDE and (mark != "." or text[match.start() - 1 : match.start()] >= WIDE)):
         return True
     if following and not following.isspace():
         return False
     if mark != ".":
         return True
     upcoming = text[match.end() : match.end() + 4].lstrip()
-    return not upcoming[:1].islower() and not _ABBREVIATION.search(
-        text[max(0, match.start() - 12) : match.start()]
-    )
+    return not upcoming[:1].islower() and not _ABBREVIATION.search(text[max(0, match.start() - 12) : match.start()])
 
 
 def clause_ends(text: str, after: int, to: int) -> Iterator[int]:

@@ -53,9 +53,7 @@ class _TraditionalConverter:
         self._converter = opencc.OpenCC("t2s")
         han = [chr(code) for first, end in _HAN_BLOCKS for code in range(first, end)]
         simplified = self._converter.convert("\n".join(han)).split("\n")
-        self._by_character = {
-            ord(a): b for a, b in zip(han, simplified, strict=True) if a != b and len(b) == 1
-        }
+        self._by_character = {ord(a): b for a, b in zip(han, simplified, strict=True) if a != b and len(b) == 1}
         self._traditional = re.compile("[" + "".join(map(chr, self._by_character)) + "]")
 
     def __call__(self, han: str) -> str:
@@ -279,9 +277,7 @@ def _load_tagger() -> Callable[[str], list[tuple[str, str]]]:
 
 # ---- Terms of word runs ----
 
-_MAX_TERM = (
-    200  # characters; a longer word is cut into pieces, a longer compound is indexed by its parts only
-)
+_MAX_TERM = 200  # characters; a longer word is cut into pieces, a longer compound is indexed by its parts only
 _MAX_CACHED = 64  # characters; longer words seldom repeat and would fill the cache
 _MIN_CODE_NUMBER = 5  # digits; a shorter number is a year or an amount in everyday text
 _MIN_STEMMED = 3  # characters; Snowball leaves shorter words unchanged
@@ -411,12 +407,7 @@ def _atom_terms(atom: str, offset: int) -> list[Term]:
     size, step = len(atom), _MAX_TERM // 2
     if size > step:  # cut at half the limit, because case folding can lengthen a piece
         return [
-            Term(
-                fold_case(atom[at : at + step])[:_MAX_TERM],
-                offset + at,
-                offset + min(at + step, size),
-                "word",
-            )
+            Term(fold_case(atom[at : at + step])[:_MAX_TERM], offset + at, offset + min(at + step, size), "word")
             for at in range(0, size, step)
         ]
     terms = [Term(stem(fold_case(atom)), offset, offset + size, "word")]

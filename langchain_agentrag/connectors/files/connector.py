@@ -71,9 +71,7 @@ class FileSystemConnector(BaseConnector):
         self.path = Path(path)
         self.agent_id = check_agent_id(agent_id)
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
-            raise UsageError(
-                f"FileSystemConnector(max_bytes={max_bytes!r}): it must be a positive number of bytes."
-            )
+            raise UsageError(f"FileSystemConnector(max_bytes={max_bytes!r}): it must be a positive number of bytes.")
         self.max_bytes = max_bytes
         self.metadata = dict(metadata or {})
         if "agent_id" in self.metadata:
@@ -92,9 +90,7 @@ class FileSystemConnector(BaseConnector):
                 "FileSystemConnector(glob=()): without a pattern no file matches; omit glob to include every file."
             )
         if name is not None and (not name or name != name.strip("/")):
-            raise UsageError(
-                f"FileSystemConnector(name={name!r}): a name must not be empty, or begin or end with '/'."
-            )
+            raise UsageError(f"FileSystemConnector(name={name!r}): a name must not be empty, or begin or end with '/'.")
         self._explicit_name = name
         self.name = name or _storable_name(self.path.absolute().name or self.path.resolve().name or "root")
 

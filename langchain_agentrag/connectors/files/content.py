@@ -178,7 +178,5 @@ def gunzip(data: bytes, limit: int) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise UnreadableSourceError(f"damaged gzip file: {error}") from error
     if len(unpacked) > limit:
-        raise UnreadableSourceError(
-            f"unpacks to more than max_bytes={limit:,} bytes: raise max_bytes to index it"
-        )
+        raise UnreadableSourceError(f"unpacks to more than max_bytes={limit:,} bytes: raise max_bytes to index it")
     return unpacked

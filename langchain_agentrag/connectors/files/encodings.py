@@ -63,9 +63,7 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_DECLARATION = re.compile(
-    rb"(?:charset|encoding|coding)\s*[:=]\s*[\"']?\s*([A-Za-z][\w.:-]{1,30})", re.IGNORECASE
-)
+_DECLARATION = re.compile(rb"(?:charset|encoding|coding)\s*[:=]\s*[\"']?\s*([A-Za-z][\w.:-]{1,30})", re.IGNORECASE)
 _ENCODING_BY_LABEL: Final = {
     "gb2312": "gb18030", "gbk": "gb18030", "gb_2312-80": "gb18030", "cp936": "gb18030",
     "big5": "big5hkscs", "big5-hkscs": "big5hkscs", "cp950": "big5hkscs",

@@ -61,12 +61,8 @@ _UNSUPPORTED: Final = {
     "font": "ttf otf woff woff2 eot",
     "format that is not supported": "doc xls ppt rtf odt ods odp epub mobi pages numbers key msg",
 }
-_FORMAT_BY_SUFFIX: Final = {
-    suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()
-}
-_UNSUPPORTED_BY_SUFFIX: Final = {
-    suffix: kind for kind, suffixes in _UNSUPPORTED.items() for suffix in suffixes.split()
-}
+_FORMAT_BY_SUFFIX: Final = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
+_UNSUPPORTED_BY_SUFFIX: Final = {suffix: kind for kind, suffixes in _UNSUPPORTED.items() for suffix in suffixes.split()}
 _MAGIC: Final = ((b"%pdf-", "pdf"), (b"<!doctype html", "html"), (b"<html", "html"))
 
 

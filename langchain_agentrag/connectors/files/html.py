@@ -5,13 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from langchain_agentrag.connectors.files.content import (
-    Content,
-    clean_text,
-    decoded_metadata,
-    markdown_table,
-    one_line,
-)
+from langchain_agentrag.connectors.files.content import Content, clean_text, decoded_metadata, markdown_table, one_line
 from langchain_agentrag.connectors.files.encodings import decode
 from langchain_agentrag.errors import MissingExtraError
 
@@ -73,9 +67,7 @@ def _main_part(body: Tag) -> Tag:
 
 
 def _visible_text(body: Tag) -> str:
-    return "".join(
-        string for string in body.strings if not string.parent or string.parent.name not in _SKIPPED_TAGS
-    )
+    return "".join(string for string in body.strings if not string.parent or string.parent.name not in _SKIPPED_TAGS)
 
 
 def _is_boilerplate(tag: Tag) -> bool:
@@ -89,11 +81,7 @@ def _is_boilerplate(tag: Tag) -> bool:
         return False
     length = len("".join(tag.get_text().split()))
     linked = sum(len("".join(link.get_text().split())) for link in tag.find_all("a"))
-    return (
-        length == 0
-        or linked >= _MIN_LINKED_SHARE * length
-        or bool(_DOCBOOK_PAGERS.intersection(map(str, names)))
-    )
+    return length == 0 or linked >= _MIN_LINKED_SHARE * length or bool(_DOCBOOK_PAGERS.intersection(map(str, names)))
 
 
 class _MarkdownWriter:

@@ -22,8 +22,7 @@ _HEADING: Final = re.compile(r"(?:heading|标题|標題|überschrift|titre)\s*([
 _TITLE: Final = re.compile(r"(?:title|标题|標題|titel|titre)$", re.IGNORECASE)
 _MAX_LEVEL: Final = 6
 _CONTAINERS: Final = frozenset(
-    _W + name
-    for name in ("sdt", "sdtContent", "ins", "moveTo", "smartTag", "customXml", "hyperlink", "r", "fldSimple")
+    _W + name for name in ("sdt", "sdtContent", "ins", "moveTo", "smartTag", "customXml", "hyperlink", "r", "fldSimple")
 )
 
 
@@ -207,9 +206,7 @@ def _slide_text(slide: Untyped) -> str:
     parts = []
     if title is not None and title.has_text_frame and title.text_frame.text.strip():
         parts.append(f"## {one_line(title.text_frame.text)}")
-    others = (
-        shape for shape in _leaf_shapes(slide.shapes) if title is None or shape.shape_id != title.shape_id
-    )
+    others = (shape for shape in _leaf_shapes(slide.shapes) if title is None or shape.shape_id != title.shape_id)
     parts.extend(map(_shape_text, others))
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
         parts.append(slide.notes_slide.notes_text_frame.text.strip())
@@ -238,9 +235,7 @@ def _shape_text(shape: Untyped) -> str:
 
 def _chart_text(chart: Untyped) -> str:
     """Return title, categories and series of a chart."""
-    parts = (
-        [chart.chart_title.text_frame.text] if chart.has_title and chart.chart_title.has_text_frame else []
-    )
+    parts = [chart.chart_title.text_frame.text] if chart.has_title and chart.chart_title.has_text_frame else []
     for plot in chart.plots:
         parts.append(" | ".join(str(category) for category in plot.categories))
         parts.extend(f"{series.name}: {' | '.join(map(str, series.values))}" for series in plot.series)

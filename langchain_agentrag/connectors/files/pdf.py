@@ -87,6 +87,4 @@ def _width(line: str) -> int:
 def _continues(above: str, line: str, wrapped_width: float) -> bool:
     if above[-1] >= _FIRST_WIDE and line[0] >= _FIRST_WIDE:
         return above[-1] not in _SENTENCE_ENDS and _width(above) >= wrapped_width
-    return (
-        line[0].islower() and bool(_HYPHENATED.search(above)) and "-" not in above.rsplit(maxsplit=1)[-1][:-1]
-    )
+    return line[0].islower() and bool(_HYPHENATED.search(above)) and "-" not in above.rsplit(maxsplit=1)[-1][:-1]

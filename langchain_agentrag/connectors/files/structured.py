@@ -6,13 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from langchain_agentrag.connectors.files.content import (
-    Content,
-    TextBuilder,
-    Untyped,
-    clean_text,
-    decoded_metadata,
-)
+from langchain_agentrag.connectors.files.content import Content, TextBuilder, Untyped, clean_text, decoded_metadata
 from langchain_agentrag.connectors.files.encodings import decode
 
 if TYPE_CHECKING:

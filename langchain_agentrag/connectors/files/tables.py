@@ -9,13 +9,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.connectors.files.content import (
-    Content,
-    TextBuilder,
-    check_zip,
-    decoded_metadata,
-    one_line,
-)
+from langchain_agentrag.connectors.files.content import Content, TextBuilder, check_zip, decoded_metadata, one_line
 from langchain_agentrag.connectors.files.encodings import decode
 from langchain_agentrag.errors import MissingExtraError
 
@@ -67,9 +61,7 @@ def _add_rows(builder: TextBuilder, rows: Iterable[tuple[int, Sequence[str]]], s
     Returns:
         The column names, empty when the table has no header.
     """
-    filled = (
-        (number, [cell.strip() for cell in row]) for number, row in rows if any(cell.strip() for cell in row)
-    )
+    filled = ((number, [cell.strip() for cell in row]) for number, row in rows if any(cell.strip() for cell in row))
     first = next(filled, None)
     if first is None:
         builder.add(sheet, {"sheet": sheet})
@@ -103,13 +95,7 @@ def _is_header(row: list[str]) -> bool:
     numbers = [name for name in names if _NUMBER.match(name) and not _YEAR.match(name)]
     are_short = all(len(name) <= _MAX_LABEL and "\n" not in name for name in names)
     has_word = any(not _NUMBER.match(name) for name in names)
-    return (
-        are_short
-        and has_word
-        and not numbers
-        and len(set(names)) == len(names)
-        and len(names) * 2 >= len(row)
-    )
+    return are_short and has_word and not numbers and len(set(names)) == len(names) and len(names) * 2 >= len(row)
 
 
 def read_xlsx(data: bytes) -> Content:

@@ -15,13 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connector import Gap
-from langchain_agentrag.connectors.memory.backend import (
-    Backend,
-    ListedSession,
-    MemorySession,
-    digest,
-    file_key_prefix,
-)
+from langchain_agentrag.connectors.memory.backend import Backend, ListedSession, MemorySession, digest, file_key_prefix
 from langchain_agentrag.connectors.memory.dialogue import (
     ReadOptions,
     StoredMessage,
@@ -96,9 +90,7 @@ class JsonHistories(Backend):
             if path.suffix.lower() in _SUFFIXES and path.is_file():
                 yield path.relative_to(self._path).with_suffix("").as_posix(), path
 
-    def _file_sessions(
-        self, name: str, path: Path, logs: _Logs, options: ReadOptions
-    ) -> Iterator[ListedSession | Gap]:
+    def _file_sessions(self, name: str, path: Path, logs: _Logs, options: ReadOptions) -> Iterator[ListedSession | Gap]:
         if _is_json_lines(path):
             reason = yield from logs.add(name, path)
             if reason and path == self._path:
@@ -186,17 +178,13 @@ def _is_json_lines(path: Path) -> bool:
         first = _parse_line(lines[0]) if lines else None
     except (ValueError, RecursionError):
         return False
-    return isinstance(first, dict) and (
-        len(lines) > 1 or looks_like_message(first) or _is_conversation(first)
-    )
+    return isinstance(first, dict) and (len(lines) > 1 or looks_like_message(first) or _is_conversation(first))
 
 
 def _histories(content: object, name: str) -> list[tuple[str, list[Any]]] | None:
     """Return the sessions of a document with their messages; None when its format is unknown."""
     try:
-        content = (
-            json.loads(content) if isinstance(content, str) else content
-        )  # older versions encode it twice
+        content = json.loads(content) if isinstance(content, str) else content  # older versions encode it twice
     except (ValueError, RecursionError):
         content = None
     if isinstance(content, list):
@@ -353,11 +341,7 @@ def _first_name(record: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     inner = record.get("metadata")
     for fields in (record, inner if isinstance(inner, Mapping) else {}):
         for key in keys:
-            if (
-                isinstance(value := fields.get(key), str | int)
-                and not isinstance(value, bool)
-                and value != ""
-            ):
+            if isinstance(value := fields.get(key), str | int) and not isinstance(value, bool) and value != "":
                 return str(value)
     return None
 

@@ -65,9 +65,7 @@ class RedisHistories(Backend):
 
     def _sessions(self, options: ReadOptions) -> Iterator[ListedSession | Gap]:
         versions: dict[tuple[_Format, str], dict[str, str]] = {}  # format and session → key → digest
-        for key in sorted(
-            map(_text, self._client.scan_iter(match=f"{_escape_pattern(self._prefix or '')}*"))
-        ):
+        for key in sorted(map(_text, self._client.scan_iter(match=f"{_escape_pattern(self._prefix or '')}*"))):
             form, stored = self._read(key)
             if form is not None:
                 versions.setdefault((form, self._session(key, form, stored)), {})[key] = digest(stored)
@@ -140,9 +138,7 @@ class RedisHistories(Backend):
 
 def is_client(source: object) -> bool:
     """Return whether a value is a synchronous Redis client."""
-    return all(
-        callable(getattr(source, name, None)) for name in ("lrange", "scan_iter", "get_connection_kwargs")
-    )
+    return all(callable(getattr(source, name, None)) for name in ("lrange", "scan_iter", "get_connection_kwargs"))
 
 
 def is_url(source: object) -> bool:

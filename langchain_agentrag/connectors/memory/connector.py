@@ -106,9 +106,7 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
         if name is not None and (not isinstance(name, str) or not name):
             raise UsageError(f"AgentMemoryConnector(name={name!r}): a name must be a non-empty string.")
         self._options = ReadOptions(zone=_checked_zone(zone), system=system)
-        self._backend = open_backend(
-            source, backend=backend, table=table, prefix=prefix, has_name=name is not None
-        )
+        self._backend = open_backend(source, backend=backend, table=table, prefix=prefix, has_name=name is not None)
         self._name = name
 
     def __repr__(self) -> str:

@@ -8,20 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_agentrag.connectors.memory import (
-    chat_json,
-    chat_redis,
-    chat_sql,
-    langgraph_checkpoints,
-    langgraph_store,
-)
+from langchain_agentrag.connectors.memory import chat_json, chat_redis, chat_sql, langgraph_checkpoints, langgraph_store
 from langchain_agentrag.connectors.memory import table as memory_table
 from langchain_agentrag.connectors.memory.backend import Backend
-from langchain_agentrag.connectors.memory.database import (
-    check_sqlite_file,
-    database_errors,
-    open_memory_engine,
-)
+from langchain_agentrag.connectors.memory.database import check_sqlite_file, database_errors, open_memory_engine
 from langchain_agentrag.connectors.sql.engine import masked_url
 from langchain_agentrag.errors import UsageError
 
@@ -69,9 +59,7 @@ def open_backend(
     selected = _backend(source, backend, table, prefix)
     is_database = isinstance(selected, _Database)
     if backend is not None and backend not in (_TABLE_KINDS if is_database else {selected.kind}):
-        raise UsageError(
-            f"backend={backend!r} does not read a {type(source).__name__}: {selected.kind!r} does."
-        )
+        raise UsageError(f"backend={backend!r} does not read a {type(source).__name__}: {selected.kind!r} does.")
     if table is not None and not is_database:
         raise UsageError(f"table={table!r} applies to a database only, and the source is not one.")
     if prefix is not None and not isinstance(selected, chat_redis.RedisHistories):
@@ -202,8 +190,6 @@ class _Database:
                 schema = prefix or None
                 names = [name] if inspector.has_table(name, schema=schema) else []
             return {
-                self._table_name or name: [
-                    column["name"] for column in inspector.get_columns(name, schema=schema)
-                ]
+                self._table_name or name: [column["name"] for column in inspector.get_columns(name, schema=schema)]
                 for name in names
             }

@@ -141,11 +141,7 @@ class _EntryBuilder:
         for number, request in enumerate(message.calls):
             self._open_calls.append(len(self.entries))
             entry_id = f"{stored.entry_id}:call:{number}"
-            call: dict[str, Any] = {
-                "tool": request.tool,
-                "arguments": request.arguments,
-                "call_id": request.call_id,
-            }
+            call: dict[str, Any] = {"tool": request.tool, "arguments": request.arguments, "call_id": request.call_id}
             self.entries.append(ToolCall(entry_id=entry_id, **call, **common))
         for number, result in enumerate(message.results):
             self._add_result(result, f"{stored.entry_id}:result:{number}", common)

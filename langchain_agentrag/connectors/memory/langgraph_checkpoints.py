@@ -18,12 +18,7 @@ from langchain_agentrag.connector import Gap
 from langchain_agentrag.connectors.memory.backend import Backend, ListedSession, MemorySession, digest
 from langchain_agentrag.connectors.memory.database import TableBackend, connection_target
 from langchain_agentrag.connectors.memory.dialogue import ReadOptions, StoredMessage, entries_from_messages
-from langchain_agentrag.connectors.memory.messages import (
-    Message,
-    NotAMessageError,
-    looks_like_message,
-    read_message,
-)
+from langchain_agentrag.connectors.memory.messages import Message, NotAMessageError, looks_like_message, read_message
 from langchain_agentrag.connectors.sql.engine import masked_url
 from langchain_agentrag.errors import ConnectorError, MissingExtraError
 
@@ -74,18 +69,14 @@ class CheckpointerHistory(Backend):
     def _open_saver(self) -> Iterator[Any]:
         yield self._saver
 
-    def _thread_sessions(
-        self, thread: str, namespaces: _Namespaces, options: ReadOptions
-    ) -> Iterator[ListedSession]:
+    def _thread_sessions(self, thread: str, namespaces: _Namespaces, options: ReadOptions) -> Iterator[ListedSession]:
         chains: dict[tuple[str, ...], _Namespaces] = defaultdict(dict)
         for namespace, checkpoints in sorted(namespaces.items()):
             chains[_nodes(namespace)][namespace] = dict(sorted(checkpoints.items()))
         for nodes, members in sorted(chains.items()):
             version = digest([(namespace, list(checkpoints)) for namespace, checkpoints in members.items()])
             last_metadata = {
-                _agent(metadata): metadata
-                for checkpoints in members.values()
-                for metadata in checkpoints.values()
+                _agent(metadata): metadata for checkpoints in members.values() for metadata in checkpoints.values()
             }
             for agent, metadata in last_metadata.items():
                 session = MemorySession(thread, KIND, nodes, agent, metadata)
@@ -101,11 +92,7 @@ class CheckpointerHistory(Backend):
             for namespace, checkpoints in members.items():
                 history = _MessageHistory(namespace, problems)
                 for checkpoint_id, metadata in checkpoints.items():
-                    config = {
-                        "thread_id": session.id,
-                        "checkpoint_ns": namespace,
-                        "checkpoint_id": checkpoint_id,
-                    }
+                    config = {"thread_id": session.id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
                     if (checkpoint := saver.get_tuple({"configurable": config})) is not None:
                         history.add(checkpoint, collect=_agent(metadata) == session.agent_id)
                 messages += history.messages
@@ -278,9 +265,7 @@ class _MessageHistory:
             # the value of a delta channel is not stored, but all writes to it are
             if not channel.startswith(_RESERVED_CHANNELS) and channel not in self._complete_channels:
                 place = f"{checkpoint_id}:{number}"
-                self._add_messages(
-                    place, _messages(value), timestamp, self._in_writes, self._in_values, channel
-                )
+                self._add_messages(place, _messages(value), timestamp, self._in_writes, self._in_values, channel)
 
     def _add_messages(
         self,

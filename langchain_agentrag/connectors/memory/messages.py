@@ -28,18 +28,11 @@ _PART_KINDS: Final = {
 _TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "plain_text", "text-plain"})
 _MEDIA_TYPES: Final = frozenset({"image", "audio", "video", "file", "document"})
 _TEXT_FIELDS: Final = ("text", "refusal", "cited_content", "content")
-_CALL_TYPES: Final = frozenset(
-    {"tool_use", "tool_call", "function_call", "server_tool_use", "server_tool_call"}
-)
+_CALL_TYPES: Final = frozenset({"tool_use", "tool_call", "function_call", "server_tool_use", "server_tool_call"})
 _RESULT_TYPES: Final = frozenset({"tool_result", "function_call_output", "server_tool_result"})
 _CONTENT_FIELDS: Final = ("content", "blocks", "tool_calls", "function_call", "audio")
 _TIMESTAMP_FIELDS: Final = ("timestamp", "created_at", "created", "time", "ts", "date")
-_OUTCOMES: Final[dict[object, ToolOutcome]] = {
-    "success": "ok",
-    "ok": "ok",
-    "error": "error",
-    "failed": "error",
-}
+_OUTCOMES: Final[dict[object, ToolOutcome]] = {"success": "ok", "ok": "ok", "error": "error", "failed": "error"}
 
 
 class NotAMessageError(ValueError):
@@ -108,9 +101,7 @@ def read_message(raw: object) -> Message | None:
     if fields is None:
         # kind and field names only: messages end up in logs, so the content must not appear
         names = f" with {', '.join(map(str, list(raw)[:8]))}" if isinstance(raw, Mapping) and raw else ""
-        raise NotAMessageError(
-            f"a {type(raw).__name__}{names} is not a message of LangChain, LlamaIndex or OpenAI"
-        )
+        raise NotAMessageError(f"a {type(raw).__name__}{names} is not a message of LangChain, LlamaIndex or OpenAI")
     if fields["role"] == "remove":
         return None
     content = _Content()
@@ -128,9 +119,7 @@ def read_message(raw: object) -> Message | None:
     if fields.get("audio") or kwargs.get("audio"):
         parts = (*parts, "audio")
     sources = (fields, kwargs, _mapping(fields.get("response_metadata")))
-    timestamps = (
-        source[key] for source in sources for key in _TIMESTAMP_FIELDS if source.get(key) is not None
-    )
+    timestamps = (source[key] for source in sources for key in _TIMESTAMP_FIELDS if source.get(key) is not None)
     return Message(
         role=role,
         text=text,
@@ -252,9 +241,7 @@ class _Content:
         elif kind == "thinking":
             self.parts.append(kind)
         else:
-            texts = (
-                fields[name] for name in _TEXT_FIELDS if isinstance(fields.get(name), str | list | tuple)
-            )
+            texts = (fields[name] for name in _TEXT_FIELDS if isinstance(fields.get(name), str | list | tuple))
             text = next(texts, None)
             if kind not in _TEXT_TYPES and (kind in _MEDIA_TYPES or text is None):
                 self.parts.append(kind)
@@ -328,9 +315,7 @@ def _same_call(one: ToolRequest, other: ToolRequest) -> bool:
 def _result(fields: Mapping[str, Any]) -> ToolResult:
     content = _Content()
     content.add_payload(fields["content"] if fields.get("content") is not None else fields.get("output"))
-    call_id = next(
-        (fields[key] for key in ("call_id", "tool_use_id", "tool_call_id") if fields.get(key)), None
-    )
+    call_id = next((fields[key] for key in ("call_id", "tool_use_id", "tool_call_id") if fields.get(key)), None)
     is_error = fields.get("is_error")
     outcome: ToolOutcome = _OUTCOMES.get(fields.get("status"), "unknown")
     if isinstance(is_error, bool):

@@ -160,9 +160,7 @@ class MemoryTable:
     def _write(self, agent: str, entries: Sequence[Entry]) -> list[Entry]:
         table, written = self._table, []
         with self.engine.begin() as connection:
-            stored_rows = self._stored_rows(
-                connection, [_digest(agent, e.session, e.entry_id) for e in entries]
-            )
+            stored_rows = self._stored_rows(connection, [_digest(agent, e.session, e.entry_id) for e in entries])
             next_positions: dict[str, int] = {}
             for unplaced in entries:
                 key = _digest(agent, unplaced.session, unplaced.entry_id)
@@ -380,9 +378,7 @@ def _digest(*names: str) -> str:
 
 def _microseconds(name: str, time: datetime) -> int:
     if not isinstance(time, datetime) or time.utcoffset() is None:
-        raise UsageError(
-            f"{name}={time!r} must be a datetime with a zone, such as datetime.now(timezone.utc)."
-        )
+        raise UsageError(f"{name}={time!r} must be a datetime with a zone, such as datetime.now(timezone.utc).")
     return to_microseconds(time)
 
 

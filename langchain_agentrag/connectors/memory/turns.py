@@ -18,9 +18,7 @@ ToolOutcome = Literal["ok", "error", "unknown"]
 """How a tool call ended; "unknown" unless the source states it: it is never guessed from the result's text."""
 
 _ONE_CHUNK: Final = 500  # characters of a tool call that fit into one chunk with any settings
-_CONTEXT_LENGTH: Final = (
-    200  # characters of the call that become context of each further chunk of a long result
-)
+_CONTEXT_LENGTH: Final = 200  # characters of the call that become context of each further chunk of a long result
 _PART_LABELS: Final = {
     "image": "image/图片", "audio": "audio/音频", "video": "video/视频", "file": "file/文件",
     "document": "document/文档",
@@ -212,16 +210,12 @@ def _metadata(entry: Entry) -> dict[str, Any]:
 
 
 def _turn_text(turn: Turn) -> tuple[str, tuple[Section, ...]]:
-    return replace_surrogates(
-        "\n".join(part for part in (turn.text, _part_labels(turn.parts)) if part.strip())
-    ), ()
+    return replace_surrogates("\n".join(part for part in (turn.text, _part_labels(turn.parts)) if part.strip())), ()
 
 
 def _call_text(call: ToolCall) -> tuple[str, tuple[Section, ...]]:
     head = replace_surrogates(_call_expression(call))
-    body = replace_surrogates(
-        "\n".join(filter(None, (readable(call.result or ""), _part_labels(call.parts))))
-    )
+    body = replace_surrogates("\n".join(filter(None, (readable(call.result or ""), _part_labels(call.parts)))))
     mark = {"ok": "→ ", "error": "✗ "}.get(call.outcome, "→ ") if body else ""
     text = "\n".join(part for part in (head, mark + body) if part)
     if len(text) <= _ONE_CHUNK or not body:

@@ -100,9 +100,7 @@ class DatabaseConnector(BaseConnector):
             raise UsageError("DatabaseConnector needs either table=… or query=…: pass one of the two.")
         columns = (key,) if isinstance(key, str) else tuple(key or ())
         if content_addressed and columns:
-            raise UsageError(
-                "DatabaseConnector(key=…, content_addressed=True) contradict each other: pass one."
-            )
+            raise UsageError("DatabaseConnector(key=…, content_addressed=True) contradict each other: pass one.")
         if query is not None and not columns and not content_addressed:
             raise UsageError(
                 "DatabaseConnector(query=…) needs key='column', or several columns, that identify a row; without "
@@ -163,9 +161,7 @@ class DatabaseConnector(BaseConnector):
         names = unique_names(str(column[0]) for column in description)
         dialect = self.engine.dialect.name
         declared = {column.name: column for column in table.columns} if table else {}
-        single_typed = [
-            dialect != "sqlite" or (name in declared and declared[name].single_typed) for name in names
-        ]
+        single_typed = [dialect != "sqlite" or (name in declared and declared[name].single_typed) for name in names]
         converters = [converter(declared[name].type, dialect) if name in declared else None for name in names]
         reader = RowReader(options, names, single_typed, converters)
         number, batch_rows = 0, 10

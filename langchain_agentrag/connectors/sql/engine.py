@@ -68,9 +68,7 @@ def open_engine(source: Any) -> Engine:  # noqa: ANN401  (see Args)
     if isinstance(engine, Engine):
         return engine
     if not isinstance(source, str | URL):
-        raise UsageError(
-            f"A {type(source).__name__} is not a database: pass a SQLAlchemy engine or a database URL."
-        )
+        raise UsageError(f"A {type(source).__name__} is not a database: pass a SQLAlchemy engine or a database URL.")
     try:
         url = make_url(source)
         backend = url.get_backend_name()
@@ -310,9 +308,7 @@ def check_select(sql: str, dialect: str) -> str:
         tokens = sqlglot.tokenize(sql, read=sqlglot_dialect(dialect))
     except sqlglot.errors.SqlglotError as error:
         message = str(error).splitlines()[0]
-        raise UsageError(
-            f"The query cannot be parsed: {message}. Correct the query; nothing was read."
-        ) from error
+        raise UsageError(f"The query cannot be parsed: {message}. Correct the query; nothing was read.") from error
     while tokens and tokens[-1].token_type is kinds.SEMICOLON:
         tokens.pop()
     types = [token.token_type for token in tokens]

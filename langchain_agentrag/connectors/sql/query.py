@@ -12,13 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_agentrag.connectors.sql.engine import (
-    error_message,
-    masked_url,
-    open_engine,
-    read_only,
-    sqlglot_dialect,
-)
+from langchain_agentrag.connectors.sql.engine import error_message, masked_url, open_engine, read_only, sqlglot_dialect
 from langchain_agentrag.connectors.sql.reflect import describe, table_names
 from langchain_agentrag.errors import ConnectorError, InvalidQueryError, MissingExtraError
 
@@ -123,9 +117,7 @@ class ReadOnlyDatabase:
                 ) from error
             if isinstance(error, exc.OperationalError) and getattr(error, "connection_invalidated", False):
                 raise ConnectorError(f"Cannot reach {self._describe(error)}.") from error
-            raise InvalidQueryError(
-                f"The database refused the query: {error_message(error, self._engine)}."
-            ) from error
+            raise InvalidQueryError(f"The database refused the query: {error_message(error, self._engine)}.") from error
 
     def _checked(self, sql: str) -> str:
         """Return the statement as generated from its syntax tree, so that exactly the checked statement runs."""
@@ -139,22 +131,16 @@ class ReadOnlyDatabase:
         try:
             statements = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
         except sqlglot.errors.SqlglotError as error:
-            raise InvalidQueryError(
-                f"This is no SQL that can be parsed: {str(error).splitlines()[0]}."
-            ) from error
+            raise InvalidQueryError(f"This is no SQL that can be parsed: {str(error).splitlines()[0]}.") from error
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
             raise InvalidQueryError("Only a single SELECT can be asked here: nothing was run.")
         tree = statements[0]
         writes = (exp.DML, exp.DDL, exp.Command, exp.Into, exp.Lock, exp.Set, exp.Pragma, exp.Attach)
         for node in tree.walk():
             if isinstance(node, writes) and not isinstance(node, exp.Query):
-                raise InvalidQueryError(
-                    f"A SELECT with {node.key.upper()} in it can change things: nothing was run."
-                )
+                raise InvalidQueryError(f"A SELECT with {node.key.upper()} in it can change things: nothing was run.")
             if isinstance(node, exp.Func) and _function(node) in _FORBIDDEN_FUNCTIONS:
-                raise InvalidQueryError(
-                    f"The function {_function(node)}() is not open to questions: nothing was run."
-                )
+                raise InvalidQueryError(f"The function {_function(node)}() is not open to questions: nothing was run.")
         ctes = {cte.alias_or_name.casefold() for cte in tree.find_all(exp.CTE)}
         for table in tree.find_all(exp.Table):
             name = ".".join(part for part in (table.db, table.name) if part)

@@ -190,8 +190,7 @@ def _comment(inspector: Inspector, name: str, schema: str | None) -> str:
 def _describe_duckdb(connection: Connection, name: str, schema: str | None) -> Table:
     """Reflect a table of DuckDB, whose dialect queries system tables of PostgreSQL that DuckDB does not have."""
     condition = (
-        "database_name = current_database() AND schema_name = coalesce($2, current_schema()) "
-        "AND table_name = $1"
+        "database_name = current_database() AND schema_name = coalesce($2, current_schema()) AND table_name = $1"
     )
     columns = _rows(
         connection,

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 from langchain_agentrag.connectors.sql.engine import connect_source, location, open_engine
-from langchain_agentrag.connectors.sql.reflect import (
-    Column,
-    Table,
-    describe,
-    find_table,
-    select_all,
-    table_names,
-)
+from langchain_agentrag.connectors.sql.reflect import Column, Table, describe, find_table, select_all, table_names
 from langchain_agentrag.connectors.sql.rows import to_metadata, value_text
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.scope import check_agent_id
@@ -62,9 +55,7 @@ class DatabaseSchemaConnector(BaseConnector):
             MissingExtraError: the extra `sql` is not installed.
         """
         if examples < 0:
-            raise UsageError(
-                f"examples must be 0 or more, got {examples}: it is the number of values per column."
-            )
+            raise UsageError(f"examples must be 0 or more, got {examples}: it is the number of values per column.")
         self.engine: Engine = open_engine(source)
         self.agent_id = check_agent_id(agent_id)
         self._tables = None if tables is None else tuple(tables)

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.langchain.middleware.guard import ToolGuardMiddleware
     from langchain_agentrag.langchain.middleware.recorder import MemoryRecorderMiddleware
 
-__all__ = [
-    "MemoryRecorderMiddleware",
-    "RetrievalBudgetMiddleware",
-    "ToolGuardMiddleware",
-]
+__all__ = ["MemoryRecorderMiddleware", "RetrievalBudgetMiddleware", "ToolGuardMiddleware"]
 
 __getattr__ = lazy_getattr(
     __name__,

@@ -25,14 +25,7 @@ from langgraph.types import Command
 from langchain_agentrag.agent.budget import Decision, Limit, RetrievalBudget, RetrievalHistory
 from langchain_agentrag.agent.budget_messages import BudgetMessages
 from langchain_agentrag.agent.prompt_injection import close_fence
-from langchain_agentrag.agent.retrieval_calls import (
-    Evidence,
-    Kind,
-    RetrievalCall,
-    call_key,
-    extract_evidence,
-    preview,
-)
+from langchain_agentrag.agent.retrieval_calls import Evidence, Kind, RetrievalCall, call_key, extract_evidence, preview
 from langchain_agentrag.agent.sufficiency import SufficiencyJudge, check_sufficiency, uncovered_parts
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.errors import UsageError
@@ -94,9 +87,7 @@ class _RetrievalCall:
         )
 
 
-def _add_call(
-    history: RetrievalHistory, kind: Kind, call: Mapping[str, Any], answer: ToolMessage
-) -> RetrievalHistory:
+def _add_call(history: RetrievalHistory, kind: Kind, call: Mapping[str, Any], answer: ToolMessage) -> RetrievalHistory:
     """Return the history after a call and its answer."""
     mark, text = answer.additional_kwargs.get(MARK) or {"what": "made"}, _text_of(answer)
     if mark["what"] == "repeat":
@@ -116,9 +107,7 @@ def _add_call(
 
 def _history_of(state: Any) -> RetrievalHistory:
     """Return the history in a state; an empty one for none."""
-    return RetrievalHistory.from_json(
-        state.get(MARK) if isinstance(state, Mapping) else getattr(state, MARK, None)
-    )
+    return RetrievalHistory.from_json(state.get(MARK) if isinstance(state, Mapping) else getattr(state, MARK, None))
 
 
 def _without_calls(message: Any, late: Mapping[str | None, Limit], last: str) -> Any:
@@ -264,9 +253,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         return self._with_history(response, history, kinds, closed, time.perf_counter() - began)
 
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> _ModelAnswer:
         """`wrap_model_call` without blocking the event loop."""
         kinds = self._kinds(request.tools)
@@ -278,9 +265,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
 
     # -- a call -------------------------------------------------------------------------------------------------------
 
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Response]
-    ) -> _Response:
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Response]) -> _Response:
         """Make the call, answer it from the record, or refuse it."""
         step = self._plan_call(request)
         if step is None:
@@ -342,9 +327,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
             if kinds.get(call["name"]) in closed
         }
         if late and history.refused_calls >= _REFUSALS:
-            missing = (
-                uncovered_parts(history.question, history.coverage) if self._sufficiency is not None else []
-            )
+            missing = uncovered_parts(history.question, history.coverage) if self._sufficiency is not None else []
             last = self._replies.end_of_run(history, next(iter(late.values())), missing)
             result = [_without_calls(message, late, last) for message in response.result]
             response = replace(response, result=result)
@@ -371,9 +354,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
         if kind is None:
             return None
         message = calling_message(request.state, call["id"])
-        siblings = (
-            [other for other in message.tool_calls if other["name"] in kinds] if message is not None else []
-        )
+        siblings = [other for other in message.tool_calls if other["name"] in kinds] if message is not None else []
         siblings = siblings or [call]
         place = next((n for n, other in enumerate(siblings) if other["id"] == call["id"]), None)
         if place is None:
@@ -425,9 +406,7 @@ class RetrievalBudgetMiddleware(AgentMiddleware[BudgetState, Any, Any]):
     def _add_last_step(self, state: Mapping[str, Any], kinds: Mapping[str, Kind]) -> RetrievalHistory:
         """Return the history after the calls of the last step, in their order."""
         history, messages = _history_of(state), state["messages"]
-        place = next(
-            (n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)), None
-        )
+        place = next((n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)), None)
         if place is None or not messages[place].id or messages[place].id == history.last_message_id:
             return history
         answers = {m.tool_call_id: m for m in messages[place + 1 :] if isinstance(m, ToolMessage)}

@@ -76,14 +76,10 @@ class ToolGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self._operations, self._scope, self._undeclared = operations, scope or _default_scope, undeclared
         self._agent_id, self._agent_id_key = agent_id, agent_id_key
         self._approval = _ask_by_interrupt if interrupt_for_approval else None
-        self._rules = {
-            name: rule if isinstance(rule, ToolRule) else ToolRule(rule) for name, rule in tools.items()
-        }
+        self._rules = {name: rule if isinstance(rule, ToolRule) else ToolRule(rule) for name, rule in tools.items()}
         self._guarded_tools: dict[str, tuple[BaseTool, GuardedTool]] = {}
 
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Response]
-    ) -> Response:
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Response]) -> Response:
         """Make the call, unless it is invalid, refused, or was made before."""
         if self._is_exempt(request):
             return handler(request)

@@ -85,12 +85,7 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             )
         self._agent, self._key = agent_id, agent_id_key
         self.recorder = MemoryRecorder(
-            indexer,
-            table,
-            redact=redact,
-            max_chars=max_chars,
-            retrieval_tools=retrieval_tools,
-            searches=searches,
+            indexer, table, redact=redact, max_chars=max_chars, retrieval_tools=retrieval_tools, searches=searches
         )
 
     # -- dialogue -----------------------------------------------------------------------------------------------------
@@ -131,9 +126,7 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     # -- tool calls ---------------------------------------------------------------------------------------------------
 
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Response]
-    ) -> _Response:
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Response]) -> _Response:
         """Run the tool and record the call with its result, outcome and duration."""
         call = _RunningCall(request, self.recorder.mark)
         try:
@@ -163,9 +156,7 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     # -- recording ----------------------------------------------------------------------------------------------------
 
-    def _record(
-        self, entries: Sequence[Entry], *, call: _RunningCall | None = None, asks: bool = False
-    ) -> None:
+    def _record(self, entries: Sequence[Entry], *, call: _RunningCall | None = None, asks: bool = False) -> None:
         if not entries or (agent := self._agent_of_run()) is None:
             return
         if call is None:
@@ -173,9 +164,7 @@ class MemoryRecorderMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         else:
             self.recorder.record(agent, entries, recalled=call.is_retrieval, since=call.mark)
 
-    async def _arecord(
-        self, entries: Sequence[Entry], *, call: _RunningCall | None = None, asks: bool = False
-    ) -> None:
+    async def _arecord(self, entries: Sequence[Entry], *, call: _RunningCall | None = None, asks: bool = False) -> None:
         if entries:
             await asyncio.to_thread(self._record, entries, call=call, asks=asks)
 
