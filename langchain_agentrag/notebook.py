@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from html import escape
+from importlib.resources import files
 from typing import Any, TypeAlias
 
 # `types` imports this module, so its classes are not imported here.
@@ -17,29 +19,12 @@ _BLANK_LINES = re.compile(r"\n\s*\n+")
 _WINDOW = 420  # characters of a passage, around its first highlight
 _TERMS = 8  # terms whose scores are shown
 _LEAD = 120  # of them before the highlight
-_STYLE = (
-    "<style>"
-    ".agentrag{font:13px/1.55 system-ui,sans-serif;max-width:62em;color:inherit;margin:.3em 0 1em}"
-    ".agentrag .asked{font-size:14px;margin-bottom:.4em}.agentrag .dim{opacity:.65}"
-    ".agentrag .hit{display:grid;grid-template-columns:1.6em 17.5em minmax(0,1fr);gap:0 1em;padding:.7em 0;"
-    "border-top:1px solid #8884}"
-    ".agentrag .rank{text-align:right;font-weight:600}"
-    ".agentrag .index{display:grid;grid-template-columns:4.6em 5em auto;gap:.6em;align-items:center;white-space:nowrap;"
-    "font-variant-numeric:tabular-nums;line-height:1.45}"
-    ".agentrag .index.score{font-weight:600}.agentrag .index.none{opacity:.45}"
-    ".agentrag .bar{background:#8883;border-radius:3px;height:.55em;overflow:hidden}"
-    ".agentrag .bar i{display:block;height:100%}"
-    ".agentrag mark{background:#ffe08a;color:#222;padding:0 .12em;border-radius:2px}"
-    ".agentrag .text{white-space:pre-line;overflow-wrap:anywhere;margin-top:.2em}"
-    ".agentrag .terms{margin-top:.3em;font-size:11.5px;line-height:1.7}"
-    ".agentrag .term{background:#8882;border-radius:9px;"
-    "padding:.05em .6em;margin-right:.35em;white-space:nowrap}.agentrag .term b{font-weight:600;opacity:.7}"
-    ".agentrag details table{font-size:12px;border-spacing:0}.agentrag details td{padding:.1em 1.2em .1em 0;"
-    "text-align:left}.agentrag summary{cursor:pointer}"
-    ".agentrag .own{background:#8882;border-radius:3px;padding:0 .4em}.agentrag .warn{color:#b00020}"
-    "</style>"
-)
 _COLOURS = {"score": "#5b6bd6", "vector": "#2f9e8f", "keyword": "#d9822b"}
+
+
+@cache
+def _style_sheet() -> str:
+    return (files("langchain_agentrag") / "notebook.css").read_text(encoding="utf-8").replace("\n", "")
 
 
 def highlight_html(text: str, spans: Sequence[tuple[int, int]], *, before: str, after: str) -> str:
@@ -62,7 +47,8 @@ def hits_to_html(hits: Hits) -> str:
     warnings = "".join(f'<div class="warn">incomplete: {escape(note)}</div>' for note in hits.degraded)
     rows = "".join(_row(rank, hit) for rank, hit in enumerate(hits, 1))
     trace = "" if hits.trace is None else _trace(hits.trace)
-    return f'{_STYLE}<div class="agentrag"><div class="asked">{head}</div>{warnings}{rows}{trace}</div>'
+    style = f"<style>{_style_sheet()}</style>"
+    return f'{style}<div class="agentrag"><div class="asked">{head}</div>{warnings}{rows}{trace}</div>'
 
 
 def _trace(trace: Trace) -> str:

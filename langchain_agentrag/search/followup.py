@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm
-from langchain_agentrag.text.tokenizer import STOP_WORDS, get_segmenter, pos_tags, segment, to_simplified
+from langchain_agentrag.text.tokenizer import STOP_WORDS, get_segmenter, pos_tags, segment, to_simplified, word_list
 
 logger = logging.getLogger(__name__)
 
@@ -29,42 +29,10 @@ _OBJECTS = "假款班职费税婚学钱票房车账货证卡网机岗薪险餐�
 _CODE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S+")
 _NUMBER = re.compile(r"\d")
 
-_ASKED = """
-price cost costs size weight height length width color colour date time day reason author owner address phone
-number name names status deadline duration limit limits requirement requirements example examples detail
-details step steps difference differences advantage advantages disadvantages version versions type types kind
-kinds option options meaning definition capacity speed range population capital temperature location much many
-long often old big large small tall fast high far deep expensive cheap cheaper bigger smaller faster better
-best worse good bad last more less else possible free answer question thing things way please really still too
-just one ones also next first second third fourth former latter same instead
-价格 多少钱 价钱 费用 价位 售价 尺寸 大小 重量 长度 高度 颜色 日期 时间 地点 原因 理由 作者 地址 电话 名字
-名称 状态 期限 限制 要求 条件 例子 细节 步骤 区别 优点 缺点 优缺点 版本 类型 种类 选项 意思 定义 容量 速度
-范围 人口 首都 温度 气温 位置 多少 多久 多大 多长 多高 多远 多重 多快 多深 贵 便宜 好 坏 大 小 快 慢 高 低
-远 近 长 重 详细 具体 办 办法 方法 可能 允许 有效 免费 答案 问题 东西 情况 钱 号 人 个 次 年 月 天 日 在哪
-还有 里面 第 方案 那边 那儿 这边 这儿 哪年 哪天 哪位 哪家 哪种 啥 咋 为啥 怎么回事 是什么 什么时候 怎么样
-有没有 可不可以 能不能 要不要 一点 一下 再 说说 点 些 种 款 家 位 名 条 项 步 本 部 后来 然后 接着 结果 其他
-其它 别的 同样 一样 这样 那样 内 外 前 后 行 成 叫 跟 比 能 对 岁 怎么办 有 多 回事 哪国 国家 更 不同 不一样
-哪国人 最后 当时 主要 谁 哪些
-"""
-_VERBS = """
-work works working use uses used using do does done make makes made get gets got mean means happen happens
-happened cause causes caused start starts started end ends ended begin begins open opens close closes take
-takes took need needs needed help tell say said show explain give know think find found look come go went
-allowed available included install installed installing fix fixed solve buy bought sell live lives born die
-died write wrote written support supports supported include includes return returned apply applies change
-changed approve approved eligible cancel cancelled configure set setup enable enabled disable disabled remove
-delete add update upgrade modify download submit check test order replace contact join register sign book pay
-charge choose confirm restart reset required compare describe summarize summarise repeat clarify elaborate
-annual monthly yearly
-用 使用 做 买 卖 安装 装 修 修理 解决 处理 开始 结束 打开 关闭 发生 出现 需要 支持 退 换 说 介绍 解释 告诉
-知道 觉得 看 找 来 去 住 继续 出生 去世 写 毕业 成立 位于 换成 改成 讲讲 谈谈 起 算 申请 签字 审批 批准 办理
-修改 设置 配置 查看 查询 取消 更换 联系 提交 下载 升级 删除 添加 启用 停用 恢复 检查 计算 参加 报名 预约
-购买 下单 收到 生效 负责 更新 调整 变更 选择 区分 确认 通知 包括 写入 比较
-"""
-ASKED = frozenset(_ASKED.split())
+ASKED = word_list("asked_properties")
 """Words for what a question asks (price, date, 多少钱), which name no topic."""
 
-GENERIC = ASKED | frozenset(_VERBS.split())
+GENERIC = ASKED | word_list("generic_verbs")
 """`ASKED` and transitive verbs: a question made only of these names no topic."""
 
 _FILLER_EN = re.compile(

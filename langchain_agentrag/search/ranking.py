@@ -27,7 +27,7 @@ from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
 from langchain_agentrag.store.queries import ScoringRow, document_speakers, document_times
 from langchain_agentrag.text import FIELDS
 from langchain_agentrag.text.analyzer import MAX_USER_WORD, UserWords, matching_form
-from langchain_agentrag.text.tokenizer import ENGLISH_STOP_WORDS, fold
+from langchain_agentrag.text.tokenizer import ENGLISH_STOP_WORDS, fold, word_list
 from langchain_agentrag.types import IndexEvidence
 
 if TYPE_CHECKING:
@@ -310,13 +310,7 @@ def confidences(rows: Sequence[int], candidates: Candidates, other_speakers: Col
 
 # -- speakers -------------------------------------------------------------------------------------------------------
 
-_ROLES = frozenset(
-    "user assistant system tool human ai bot model agent function developer chatbot customer client caller operator "  # noqa: SIM905
-    "support speaker interviewer interviewee host guest narrator moderator participant admin unknown anonymous doctor "
-    "patient teacher student mr mrs ms miss dr prof "
-    "用户 助手 助理 系统 工具 模型 机器人 客服 客户 顾客 智能体 人工智能 智能客服 智能助手 管理员 开发者 说话人 发言人 "
-    "主持人 嘉宾 旁白 记者 采访者 受访者 医生 患者 病人 老师 学生 对方 未知 匿名".split()
-)
+_ROLES = word_list("speaker_roles")
 _MIN_NAME_LENGTH = 2  # characters; a single one occurs in every other question
 _HOMOGRAPHS = ENGLISH_STOP_WORDS | {"may"}  # function words that are also names: Will, May
 _SENTENCE_START = re.compile(r"(?:^|[.!?。！？])[^\w]*$")
