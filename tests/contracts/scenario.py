@@ -1,4 +1,4 @@
-"""A short life of a store that touches every promise once: what a wrong engine must stumble over."""
+"""A short life of a store that exercises every guarantee once, so that a wrong engine fails it."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def hold_back(world: World) -> None:
 def hunt_everything(world: World) -> None:
     """Everything that is held back, as everybody; modes take turns."""
     for agent in (None, "a", "a1", "A"):
-        for turn, held in enumerate(world.model.held_back()):
-            world.hunt(held, agent, ("hybrid", "keyword", "vector")[turn % 3])
+        for turn, document in enumerate(world.model.quarantined()):
+            world.hunt(document, agent, ("hybrid", "keyword", "vector")[turn % 3])
         world.stats(agent)
         world.read(agent, "w2")
 

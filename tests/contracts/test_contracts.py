@@ -44,9 +44,9 @@ from tests.databases import run
 
 @pytest.fixture
 def folder():
-    made = fresh_folder()
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    folder = fresh_folder()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- keyword indexes -----------------------------------------------------------------------------------------------------
@@ -175,7 +175,10 @@ def stored():
 
 
 def documents():
-    return [SourceDocument(f"d{place}", f"数据 alpha {place}", held) for place, held in enumerate(DOCUMENTS)]
+    return [
+        SourceDocument(f"d{place}", f"数据 alpha {place}", document)
+        for place, document in enumerate(DOCUMENTS)
+    ]
 
 
 class TestReferenceFilters(FilterContract):
