@@ -51,12 +51,12 @@ def test_score_of_a_chunk_computed_by_hand():
     stats = {"words": FieldStats(4, 40), "grams": FieldStats(4, 80)}
     frequencies = {"words": {"a": 1, "b": 2}, "grams": {"x": 4}}
     parameters = {"words": Parameters(1.2, 0.75), "grams": Parameters(2.0, 0.0)}
-    found = Scorer(query, stats, frequencies, parameters).score(
+    actual = Scorer(query, stats, frequencies, parameters).score(
         {"words": {"a": 3, "c": 9}, "grams": {"x": 1}}, {"words": 20, "grams": 5}
     )
     by_hand = 2 * math.log(1 + 3.5 / 1.5) * 3 * 2.2 / (3 + 1.2 * (0.25 + 0.75 * 2))
     by_hand += 0.5 * math.log(1 + 0.5 / 4.5) * 1 * 3 / (1 + 2)
-    assert found == pytest.approx(by_hand)
+    assert actual == pytest.approx(by_hand)
 
 
 def test_empty_query_empty_scope_and_unknown_field_score_nothing():
@@ -125,10 +125,10 @@ def test_order_of_counts_and_query_terms_never_moves_a_score(query, counts, freq
 @given(st.integers(1, 100), st.integers(1, 1000), st.integers(1, 1000))
 def test_more_occurrences_score_more_and_longer_chunks_less(tf, length, average):
     k1, b = DEFAULT_PARAMETERS.k1, DEFAULT_PARAMETERS.b
-    here = term_score(tf, length, average, k1, b)
-    assert here < term_score(tf + 1, length, average, k1, b)
-    assert here > term_score(tf, length + 1, average, k1, b)
-    assert 0 < here < k1 + 1
+    actual = term_score(tf, length, average, k1, b)
+    assert actual < term_score(tf + 1, length, average, k1, b)
+    assert actual > term_score(tf, length + 1, average, k1, b)
+    assert 0 < actual < k1 + 1
 
 
 def test_a_chunk_is_scored_in_microseconds():

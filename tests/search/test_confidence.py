@@ -52,16 +52,16 @@ NONSENSE = [
 
 @pytest.fixture(scope="module")
 def indexer(tmp_path_factory):
-    with DualIndexer(tmp_path_factory.mktemp("confidence") / "s", "hash") as made:
-        made.index_documents(
+    with DualIndexer(tmp_path_factory.mktemp("confidence") / "s", "hash") as indexer:
+        indexer.index_documents(
             [
                 SourceDocument(f"{lang}{n}", text)
                 for lang, texts in TOPICS.items()
                 for n, text in enumerate(texts)
             ]
         )
-        made.index_documents([SourceDocument("secret", "紫色大象的密码是 77-alpha。", {}, "lina")])
-        yield made
+        indexer.index_documents([SourceDocument("secret", "紫色大象的密码是 77-alpha。", {}, "lina")])
+        yield indexer
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "keyword"])
@@ -112,18 +112,18 @@ def test_words_of_another_speaker_than_the_one_asked_for_are_unlikely_to_answer(
 
 
 @pytest.mark.parametrize(
-    ("language", "query", "said"),
+    ("language", "query", "message"),
     [("en", "blorple frangible snizzwump", "Nothing convincing"), ("zh", "锟斤拷烫屯葛霍逵馥", "没有找到")],
 )
 def test_the_tool_says_that_nothing_convincing_was_found_and_lists_what_there_is(
-    indexer, language, query, said
+    indexer, language, query, message
 ):
     tool = SearchTool(indexer=indexer, language=language)
     text = tool.invoke({"query": query})
-    assert said in text.split("\n")[0]
+    assert message in text.split("\n")[0]
     assert "doc_id=" in text
     answered = tool.invoke({"query": ASKED[0]})
-    assert said not in answered
+    assert message not in answered
     records = tool.invoke(
         {"type": "tool_call", "id": "1", "name": "search", "args": {"query": query}}
     ).artifact
@@ -144,9 +144,9 @@ def test_the_query_engine_says_so_before_its_passages_and_still_cites_them(index
 
 def test_the_command_line_says_so_to_people_and_to_programs(indexer):
     nonsense, answered = indexer.search(NONSENSE[2]), indexer.search(ASKED[0])
-    for hits, said in ((nonsense, True), (answered, False)):
+    for hits, unconvincing in ((nonsense, True), (answered, False)):
         console = Console(width=120, record=True, file=StringIO())
         console.print(hits_table(hits))
-        assert ("Nothing convincing" in console.export_text()) == said
-        assert hits_document(hits, agent_id=None)["convincing"] != said
-        assert ("nothing convincing" in hits._repr_html_()) == said
+        assert ("Nothing convincing" in console.export_text()) == unconvincing
+        assert hits_document(hits, agent_id=None)["convincing"] != unconvincing
+        assert ("nothing convincing" in hits._repr_html_()) == unconvincing

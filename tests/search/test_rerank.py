@@ -130,13 +130,13 @@ def test_what_was_judged_in_time_is_put_in_order_and_the_rest_stays_behind():
     gate = threading.Event()
 
     def slower_and_slower(query, texts):
-        if "d0" not in seen:
-            seen.append("d0")
+        if "d0" not in scored:
+            scored.append("d0")
             return [float(number) / 10 for number in range(len(texts))]
         gate.wait(60)
         return [1.0] * len(texts)
 
-    seen: list[str] = []
+    scored: list[str] = []
     ranked = rerank(slower_and_slower, "q", many, 0.5)
     gate.set()
     assert ids(ranked.hits) == [f"d{n}" for n in (7, 6, 5, 4, 3, 2, 1, 0, *range(8, 20))]

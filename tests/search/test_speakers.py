@@ -1,4 +1,4 @@
-"""Who speaks helps to find a turn, in both legs and languages, and leaves its text as it was."""
+"""Who speaks helps to find a turn, in both indexes and languages, and leaves its text as it was."""
 
 from __future__ import annotations
 
