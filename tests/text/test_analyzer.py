@@ -141,11 +141,11 @@ class TestChinese:
         assert terms.lengths["grams"] == len("中国农业发展银行年度报告")
 
     @pytest.mark.parametrize(
-        ("written", "asked_as"),
+        ("written", "query"),
         [("軟體計畫", "软体计划"), ("乾隆頭髮", "乾隆头发"), ("漢字轉換", "汉字转换"), ("臺灣", "台湾")],
     )
-    def test_traditional_and_simplified_find_each_other(self, written, asked_as):
-        assert terms_of(written) == terms_of(asked_as)
+    def test_traditional_and_simplified_find_each_other(self, written, query):
+        assert terms_of(written) == terms_of(query)
 
     @pytest.mark.parametrize("text", ["什么", "怎么办", "the of and", "是不是", "你们 and me"])
     def test_a_query_of_stop_words_only_keeps_them(self, text):
@@ -308,7 +308,7 @@ class TestContract:
 
 class TestSpans:
     @pytest.mark.parametrize(
-        ("text", "query", "found"),
+        ("text", "query", "expected"),
         [
             ("重启ＱＸ－９００后", "qx-900", ["ＱＸ－９００"]),
             ("the runner was running", "run", ["running"]),
@@ -322,10 +322,10 @@ class TestSpans:
             ("Ⅷ a.b@x.com!", "x.com", ["x.com"]),
         ],
     )
-    def test_spans_are_places_in_the_original_text(self, text, query, found):
+    def test_spans_are_places_in_the_original_text(self, text, query, expected):
         analyzer = Analyzer(user_words=["Blue Moon认证"])
         words = analyzer.analyze_query(query)["words"]
-        assert [text[start:end] for start, end in analyzer.match_spans(text, words)] == found
+        assert [text[start:end] for start, end in analyzer.match_spans(text, words)] == expected
 
     def test_no_terms_no_spans(self):
         assert ANALYZER.match_spans("任何 text", []) == []
@@ -346,10 +346,10 @@ class TestProperties:
     def test_any_text_gives_well_formed_terms(self, text, context):
         terms = ANALYZER.analyze(text, context)
         for field in FIELDS:
-            found = getattr(terms, field)
-            assert terms.lengths[field] <= len(found)
-            assert (terms.lengths[field] > 0) == bool(found)
-            for term in found:
+            produced = getattr(terms, field)
+            assert terms.lengths[field] <= len(produced)
+            assert (terms.lengths[field] > 0) == bool(produced)
+            for term in produced:
                 assert 0 < len(term) <= 200
                 assert not any(character.isspace() for character in term)
                 term.encode()
