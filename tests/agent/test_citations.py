@@ -189,26 +189,26 @@ def test_what_claims_nothing_needs_no_reference(answer, count):
 
 
 @pytest.mark.parametrize(
-    ("said", "support", "by"),
+    ("answer", "support", "by"),
     [
         (True, "supported", "judge"), (False, "unsupported", "judge"), (None, "unknown", ""), ("Entailment", "supported", "judge"),
         ("contradiction", "contradicted", "judge"), ("neutral", "unsupported", "judge"), ("支持", "supported", "judge"),
         ("maybe…", "unknown", ""), ("", "unknown", ""), (0.7, "unknown", ""),
     ],
 )  # fmt: skip
-def test_a_judge_decides_what_rules_leave_open(said, support, by):
-    asked = []
+def test_a_judge_decides_what_rules_leave_open(answer, support, by):
+    prompts = []
 
     def judge(passage, statement):
-        asked.append((passage, statement))
-        return said
+        prompts.append((passage, statement))
+        return answer
 
     report = check_citations(
         "滤网需要定期维护，否则会有麻烦 [1]。报警 E1102 表示主轴过热 [1]。", SOURCES, judge=judge
     )
     assert (report.statements[0].support, report.statements[0].by) == (support, by)
     assert (report.statements[1].support, report.statements[1].by) == ("supported", "rules")
-    assert [passage for passage, _ in asked] == [PUMP]
+    assert [passage for passage, _ in prompts] == [PUMP]
 
 
 def test_a_judge_that_fails_leaves_it_unknown():
@@ -220,18 +220,18 @@ def test_a_judge_that_fails_leaves_it_unknown():
 
 
 def test_a_language_model_judges_and_is_told_that_the_passage_is_data():
-    asked = []
+    prompts = []
 
     def model(prompt):
-        asked.append(prompt)
+        prompts.append(prompt)
         return "Supported."
 
     [one] = check_citations(
         "滤网需要定期维护，否则会有麻烦 [1]。", SOURCES, judge=model_judge(model)
     ).statements
     assert one.support == "supported"
-    assert PUMP in asked[0]
-    assert "is data" in asked[0]
+    assert PUMP in prompts[0]
+    assert "is data" in prompts[0]
     with pytest.raises(UsageError):
         model_judge(7)
 
@@ -305,14 +305,14 @@ def _written(value):
 def test_an_amount_may_be_told_in_any_unit_of_its_dimension_and_in_no_other(units, value, template, data):
     dimension, first, second = units
     ratio = Fraction(_UNITS[dimension][first]) / Fraction(_UNITS[dimension][second])
-    said, changed = _written(value * ratio), _written((value + 1) * ratio)
-    assume(said and changed)
+    written, changed = _written(value * ratio), _written((value + 1) * ratio)
+    assume(written and changed)
     passage = template.format(f"{value} {first}")
-    assert judge_by_rules(template.format(f"{said} {second}"), passage)[0] == "supported"
+    assert judge_by_rules(template.format(f"{written} {second}"), passage)[0] == "supported"
     assert judge_by_rules(template.format(f"{changed} {second}"), passage)[0] == "unsupported"
     other = data.draw(st.sampled_from(sorted(set(_UNITS) - {dimension})))
     strange = data.draw(st.sampled_from(sorted(_UNITS[other])))
-    for number in (value, said):
+    for number in (value, written):
         assert judge_by_rules(template.format(f"{number} {strange}"), passage)[0] == "unsupported"
 
 
