@@ -64,7 +64,7 @@ def filled(shell: Shell, docs: Path) -> Shell:
     return shell
 
 
-def found_files(answer: dict) -> set[str]:
+def file_names(answer: dict) -> set[str]:
     return {hit["metadata"]["file_name"] for hit in answer["hits"]}
 
 
@@ -131,9 +131,9 @@ def test_search_words_need_no_quotes(filled: Shell):
 
 
 def test_search_with_filter(filled: Shell):
-    assert "fault.md" in found_files(filled.json("search", "E1102"))
-    found = found_files(filled.json("search", "E1102", "--filter", '{"file_name": {"$ne": "fault.md"}}'))
-    assert found == {"手册.txt", "old.md"}
+    assert "fault.md" in file_names(filled.json("search", "E1102"))
+    names = file_names(filled.json("search", "E1102", "--filter", '{"file_name": {"$ne": "fault.md"}}'))
+    assert names == {"手册.txt", "old.md"}
 
 
 @pytest.mark.parametrize("text", ["{not json", "[1]", '"a"'])
@@ -228,8 +228,8 @@ def test_nothing_is_deleted_for_good_unasked(
 def test_the_version():
     import langchain_agentrag
 
-    said = CliRunner().invoke(app, ["--version"])
-    assert (said.exit_code, said.stdout) == (0, f"agentrag {langchain_agentrag.__version__}\n")
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"agentrag {langchain_agentrag.__version__}\n")
 
 
 def test_store_and_agent_come_from_the_environment(filled: Shell, monkeypatch: pytest.MonkeyPatch):

@@ -76,8 +76,8 @@ class TestWithTheModel:
         answers = [answer for _, answer in scenes["An agent at work"].steps]
         assert "八毫米的快插接头" in answers[2]
         assert "cabinet B2" in answers[4]
-        shown = [re.search(r"ref=(c[0-9a-f]{6})", answer)[1] for answer in (answers[2], answers[4])]
-        assert [f"[{ref}]" in answers[5] for ref in shown] == [True, True]
+        refs = [re.search(r"ref=(c[0-9a-f]{6})", answer)[1] for answer in (answers[2], answers[4])]
+        assert [f"[{ref}]" in answers[5] for ref in refs] == [True, True]
         assert answers[6].startswith("2 statements, 2 cited")
 
     def test_a_second_run_does_nothing(self, scenes: dict[str, demo.Scene]):

@@ -90,12 +90,12 @@ def test_short_passage_is_shown_whole_on_one_line():
 def test_snippet_is_cut_around_the_words_that_matched():
     text = "无关的前文。" * 60 + "设备报 E1102 时请先检查刀库传感器。" + "无关的后文。" * 60
     start = text.index("E1102")
-    shown = snippet(text, [(start, start + 5)])
-    ((left, right),) = shown.highlights
-    assert shown.text[left:right] == "E1102"
-    assert shown.text.startswith("… ")
-    assert shown.text.endswith(" …")
-    assert "。设备报" in "。" + shown.text.removeprefix("… ").replace("无关的前文。", "")
+    excerpt = snippet(text, [(start, start + 5)])
+    ((left, right),) = excerpt.highlights
+    assert excerpt.text[left:right] == "E1102"
+    assert excerpt.text.startswith("… ")
+    assert excerpt.text.endswith(" …")
+    assert "。设备报" in "。" + excerpt.text.removeprefix("… ").replace("无关的前文。", "")
 
 
 def test_snippet_prefers_the_place_where_most_words_meet():
@@ -119,12 +119,12 @@ def test_snippet_prefers_the_place_where_most_words_meet():
 def test_snippet_never_loses_its_words_nor_its_width(base: str, marks: list[tuple[int, int]], width: int):
     text = base * 12
     spans = [(start, start + length) for start, length in marks if start + length <= len(text)]
-    shown = snippet(text, spans, width=width)
-    assert "\n" not in shown.text
-    assert "\x1b" not in shown.text
-    assert cell_len(shown.text) <= width + NEAR + 4
-    for left, right in shown.highlights:
-        assert 0 <= left < right <= len(shown.text)
+    excerpt = snippet(text, spans, width=width)
+    assert "\n" not in excerpt.text
+    assert "\x1b" not in excerpt.text
+    assert cell_len(excerpt.text) <= width + NEAR + 4
+    for left, right in excerpt.highlights:
+        assert 0 <= left < right <= len(excerpt.text)
 
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\x9b31m", "\u202egnp.exe", "\r", "\x00", "\ud800"])
@@ -157,7 +157,7 @@ def test_columns_stay_aligned_with_chinese_text():
     assert max(cell_len(line) for line in drawn(hits_table(hits), width=80).splitlines()) <= 80
 
 
-def test_a_leg_without_evidence_is_a_dash():
+def test_an_index_without_evidence_is_a_dash():
     hit = make_hit(explanation=Explanation(vector=IndexEvidence(1, 0.8, 0.4)))
     assert "keyword –" in drawn(hits_table(Hits([hit], query="q")))
 
@@ -174,7 +174,7 @@ def test_no_hits_is_a_sentence():
     assert "query is empty" in drawn(hits_table(Hits(query="  ")))
 
 
-def test_a_missing_leg_is_said():
+def test_a_missing_index_is_reported():
     assert "vector: model gone" in drawn(
         hits_table(Hits([make_hit()], query="q", degraded=("vector: model gone",)))
     )

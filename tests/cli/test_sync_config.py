@@ -45,9 +45,9 @@ def read(folder: Path, text: str, **environment: str) -> SourceFile:
 
 
 def problem(folder: Path, text: str, **environment: str) -> str:
-    with pytest.raises(UsageError) as found:
+    with pytest.raises(UsageError) as caught:
         read(folder, text, **environment)
-    return str(found.value)
+    return str(caught.value)
 
 
 def test_a_file_says_what_is_where_and_whose(tmp_path: Path) -> None:
@@ -70,11 +70,11 @@ def test_a_file_says_what_is_where_and_whose(tmp_path: Path) -> None:
 
 
 def test_a_source_keeps_its_identity_when_it_moves(tmp_path: Path) -> None:
-    here, there = (
+    first, there = (
         read(tmp_path, GOOD.replace('"docs"', f'"{place}"')).sources[0].connector
         for place in ("docs", "elsewhere")
     )
-    assert here.connector_id == there.connector_id
+    assert first.connector_id == there.connector_id
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_a_database_is_checked_and_its_password_is_not_told(tmp_path: Path) -> N
     ].connector.engine.url.database == str(tmp_path / "shop.db")
     both = problem(tmp_path, DATABASE + 'query = "SELECT 1"', ORDERS=url)
     assert "table or query" in both
-    told = problem(tmp_path, DATABASE + 'no_agent = "tr0ub4dor"', ORDERS=url)
-    assert "no_agent" in told
-    assert "tr0ub4dor" not in told
+    message = problem(tmp_path, DATABASE + 'no_agent = "tr0ub4dor"', ORDERS=url)
+    assert "no_agent" in message
+    assert "tr0ub4dor" not in message
 
 
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_the_store_and_the_file_are_not_read_as_sources(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "inside.md").write_text("inside", encoding="utf-8")
     (tmp_path / "a.md").write_text("# a", encoding="utf-8")
-    found = {item.key for item in read(tmp_path, text).sources[0].connector.items() if hasattr(item, "load")}
-    assert found == {"a.md"}
+    keys = {item.key for item in read(tmp_path, text).sources[0].connector.items() if hasattr(item, "load")}
+    assert keys == {"a.md"}
 
 
 def test_another_store_replaces_the_file_s(tmp_path: Path) -> None:
