@@ -54,12 +54,12 @@ def first_hit(messages) -> dict:
 
 def script(words) -> ScriptedModel:
     def answer(messages):
-        seen = [
+        doc_ids = [
             message.artifact[0]["doc_id"]
             for message in messages
             if message.type == "tool" and message.name == "read"
         ]
-        return AIMessage(words["answer"] + "".join(f" [{doc_id}]" for doc_id in seen))
+        return AIMessage(words["answer"] + "".join(f" [{doc_id}]" for doc_id in doc_ids))
 
     return ScriptedModel(
         steps=[
@@ -77,21 +77,21 @@ def check_trajectory(messages, words):
     kinds = [(message.type, getattr(message, "name", None)) for message in messages]
     tools = [name for kind, name in kinds if kind == "tool"]
     assert tools == ["search", "read", "search", "read"]
-    asked = [call for message in messages if message.type == "ai" for call in message.tool_calls]
+    tool_calls = [call for message in messages if message.type == "ai" for call in message.tool_calls]
     answers = [message for message in messages if message.type == "tool"]
-    assert [call["id"] for call in asked] == [message.tool_call_id for message in answers]
+    assert [call["id"] for call in tool_calls] == [message.tool_call_id for message in answers]
     assert all(message.status == "success" for message in answers)
     first, opened, second, reread = answers
-    assert asked[0]["args"] == {"query": words["first"], "k": "2"}
+    assert tool_calls[0]["args"] == {"query": words["first"], "k": "2"}
     assert first.artifact[0]["doc_id"] == words["sources"][0]
     assert 1 <= len(first.artifact) <= 2
     assert all(record["text"] and record["doc_id"] for record in first.artifact + second.artifact)
-    assert {name: asked[1]["args"][name] for name in ("doc_id", "chunk_id")} == {
+    assert {name: tool_calls[1]["args"][name] for name in ("doc_id", "chunk_id")} == {
         name: first.artifact[0][name] for name in ("doc_id", "chunk_id")
     }
     assert words["learnt"] in opened.content
     assert opened.artifact[0]["text"] == first.artifact[0]["text"]
-    assert asked[2]["args"] == {"query": words["second"], "k": 2}
+    assert tool_calls[2]["args"] == {"query": words["second"], "k": 2}
     assert second.artifact[0]["doc_id"] == words["sources"][1]
     assert words["found"] in reread.content
     for source in words["sources"]:

@@ -51,12 +51,6 @@ def break_off(to: str) -> str:
 MAIL = {"to": "丽娜", "text": "退款 5 元"}
 
 
-@pytest.fixture
-def operations(tmp_path):
-    with Operations(tmp_path / "operations.sqlite", max_risk="high") as opened:
-        yield opened
-
-
 def guard(operations, tools=None, **settings) -> ToolGuardMiddleware:
     settings = {"agent_id": "lina", **settings}
     return ToolGuardMiddleware(operations, tools or {"send_mail": "low", "break_off": "low"}, **settings)
@@ -109,14 +103,14 @@ def test_wrong_arguments_come_back_as_a_message_and_the_corrected_call_is_made(t
 
 
 @pytest.mark.parametrize(
-    ("arguments", "made", "told"),
+    ("arguments", "executed", "message"),
     [
         ({"k": "5"}, 5, ""), ({"k": "5.0"}, 5, ""), ({"k": "five"}, None, "whole number"), ({"k": ""}, None, "whole number"),
         ({"k": None}, None, "leave out"), ({"k": 5.7}, None, "whole number"), ({"k": True}, None, "whole number"),
         ({"k": 51}, None, "50 or less"), ({"filters": '{"lang": "zh"}'}, 3, ""), ({"query": ["a", "b"]}, None, "a text"),
     ],
 )  # fmt: skip
-def test_hard_case_94_numbers_that_arrive_as_texts(operations, sent, arguments, made, told):
+def test_hard_case_94_numbers_that_arrive_as_texts(operations, sent, arguments, executed, message):
     """dexpaprika-mcp#31: the clear ones reach the tool; the others get one message that says what is allowed."""
 
     @tool
@@ -125,16 +119,16 @@ def test_hard_case_94_numbers_that_arrive_as_texts(operations, sent, arguments, 
         sent.append((k, filters))
         return "ordered"
 
-    given = {"query": "退款", **arguments}
-    (answer,) = run(with_tools(operations, [order], {"order": "low"}, calls("order", 1, **given)))
-    assert [k for k, _ in sent] == ([] if made is None else [made])
-    assert told in answer.content
-    assert (answer.status == "success") == (made is not None)
+    args = {"query": "退款", **arguments}
+    (answer,) = run(with_tools(operations, [order], {"order": "low"}, calls("order", 1, **args)))
+    assert [k for k, _ in sent] == ([] if executed is None else [executed])
+    assert message in answer.content
+    assert (answer.status == "success") == (executed is not None)
     if "filters" in arguments:
         assert sent[0][1] == {"lang": "zh"}
 
 
-def test_an_exception_is_told_to_the_model_and_never_repeated(operations, sent):
+def test_an_exception_is_reported_to_the_model_and_never_retried(operations, sent):
     first, again = run(agent_of(operations, calls("break_off", 1, to="a"), calls("break_off", 2, to="a")))
     assert first.status == again.status == "error"
     assert "the line went dead" in first.content
@@ -215,8 +209,8 @@ def test_undeclared_tools_are_refused_unless_passed_and_our_retrieval_tools_alwa
         indexer.index_documents(["冷却液周五更换"])
         retrieval = AgentRAGToolkit(indexer=indexer).get_tools()
         steps = [calls("search", 1, query="冷却液"), calls("send_mail", 2, **MAIL)]
-        found, refused = run(with_tools(operations, [*retrieval, send_mail], {"other": "low"}, *steps))
-        assert "冷却液" in found.content
+        retrieved, refused = run(with_tools(operations, [*retrieval, send_mail], {"other": "low"}, *steps))
+        assert "冷却液" in retrieved.content
         assert (refused.status, sent) == ("error", [])
         passed = run(
             with_tools(operations, [*retrieval, send_mail], {"other": "low"}, *steps, undeclared="pass")
@@ -348,10 +342,10 @@ def several(name, *arguments) -> AIMessage:
 
 def test_parallel_calls_are_each_made_and_equal_ones_once(operations, sent):
     many = [{"to": str(n % 5), "text": ""} for n in range(15)]
-    found = run(agent_of(operations, several("send_mail", *many)))
+    messages = run(agent_of(operations, several("send_mail", *many)))
     assert sorted(to for to, _, _ in sent) == ["0", "1", "2", "3", "4"]
-    assert [message.tool_call_id for message in found] == [f"p{n}" for n in range(15)]
-    assert sum(message.content.startswith("sent number") for message in found) == 5
+    assert [message.tool_call_id for message in messages] == [f"p{n}" for n in range(15)]
+    assert sum(message.content.startswith("sent number") for message in messages) == 5
 
 
 async def test_the_same_asynchronously(operations, sent):
@@ -372,10 +366,10 @@ async def test_the_same_asynchronously(operations, sent):
     )
     state = await agent.ainvoke({"messages": [("user", "go")]})
     assert sorted(sent) == ["a", "b"]
-    found = answers(state)
-    assert found[1].content == "wired to b"
-    assert found[3].content.endswith("wired to b")
-    assert found[4].status == "error"
+    messages = answers(state)
+    assert messages[1].content == "wired to b"
+    assert messages[3].content.endswith("wired to b")
+    assert messages[4].status == "error"
 
 
 async def test_a_synchronous_tool_of_an_asynchronous_run_that_takes_too_long_is_unknown(operations, sent):
@@ -391,10 +385,12 @@ async def test_a_synchronous_tool_of_an_asynchronous_run_that_takes_too_long_is_
     rules = {"slow": ToolRule("low", timeout=0.05)}
     agent = with_tools(operations, [slow], rules, calls("slow", 1, to="a"), calls("slow", 2, to="a"))
     try:
-        found = answers(await agent.ainvoke({"messages": [("user", "go")]}))
+        messages = answers(await agent.ainvoke({"messages": [("user", "go")]}))
     finally:
         release.set()
-    assert [message.additional_kwargs["agentrag"]["status"] for message in found] == ["needs_reconcile"] * 2
+    assert [message.additional_kwargs["agentrag"]["status"] for message in messages] == [
+        "needs_reconcile"
+    ] * 2
 
 
 def test_a_tool_that_takes_too_long_is_unknown(operations, sent):
@@ -416,11 +412,11 @@ def test_a_tool_that_takes_too_long_is_unknown(operations, sent):
 
 
 @pytest.mark.parametrize(
-    ("resume", "made"),
+    ("resume", "executed"),
     [(True, 1), ({"type": "approve"}, 1), ({"decisions": [{"type": "approve"}]}, 1), (False, 0), ("not on Fridays", 0),
      ({"type": "reject", "message": "not on Fridays"}, 0), ({"decisions": [{"type": "reject"}]}, 0), ({"type": "later"}, 0), (1, 0)],
 )  # fmt: skip
-def test_a_risky_call_waits_for_a_person(operations, sent, resume, made):
+def test_a_risky_call_waits_for_a_person(operations, sent, resume, executed):
     agent = with_tools(
         operations,
         [send_mail],
@@ -434,7 +430,7 @@ def test_a_risky_call_waits_for_a_person(operations, sent, resume, made):
     (question,) = paused["__interrupt__"]
     assert (question.value["tool"], question.value["arguments"], sent) == ("send_mail", MAIL, [])
     (answer,) = answers(agent.invoke(Command(resume=resume), config))
-    assert (len(sent), answer.status) == (made, "success" if made else "error")
+    assert (len(sent), answer.status) == (executed, "success" if executed else "error")
     if "Fridays" in str(resume):
         assert "not on Fridays" in answer.content
 
@@ -467,7 +463,7 @@ def test_arguments_that_the_framework_injects_are_no_business_of_the_model(opera
         sent.append((text, len(state["messages"]), call))
         return "noted"
 
-    made, forged = run(
+    valid, forged = run(
         with_tools(
             operations,
             [note],
@@ -476,7 +472,7 @@ def test_arguments_that_the_framework_injects_are_no_business_of_the_model(opera
             calls("note", 2, text="b", state={}),
         )
     )
-    assert (made.content, sent) == ("noted", [("a", 2, "call-1")])
+    assert (valid.content, sent) == ("noted", [("a", 2, "call-1")])
     assert forged.status == "error"
 
 
@@ -544,18 +540,18 @@ def test_artifacts_and_blocks_are_replayed(operations):
 
 def test_a_command_changes_the_state_once_and_its_message_is_replayed(operations, sent):
     @tool
-    def remember(what: str, call: Annotated[str, InjectedToolCallId]) -> Command:
+    def remember(text: str, call: Annotated[str, InjectedToolCallId]) -> Command:
         """Remember."""
-        sent.append(what)
-        return Command(update={"messages": [ToolMessage(f"remembered {what}", tool_call_id=call)]})
+        sent.append(text)
+        return Command(update={"messages": [ToolMessage(f"remembered {text}", tool_call_id=call)]})
 
     first, again = run(
         with_tools(
             operations,
             [remember],
             {"remember": "low"},
-            calls("remember", 1, what="a"),
-            calls("remember", 2, what="a"),
+            calls("remember", 1, text="a"),
+            calls("remember", 2, text="a"),
         )
     )
     assert first.content == "remembered a"
@@ -570,7 +566,7 @@ def test_a_tool_that_only_reads_is_checked_and_made_each_time(operations, sent):
         calls("break_off", 3, to="a"),
         calls("send_mail", 4),
     ]
-    found = run(with_tools(operations, [send_mail, break_off], rules, *steps))
-    assert [message.status for message in found] == ["success", "success", "error", "error"]
+    messages = run(with_tools(operations, [send_mail, break_off], rules, *steps))
+    assert [message.status for message in messages] == ["success", "success", "error", "error"]
     assert len(sent) == 3
     assert operations.for_agent("lina").unresolved() == []

@@ -54,10 +54,10 @@ def ids(documents):
 @pytest.mark.parametrize("query", ["主轴过热", "spindle filter", "E1102 怎么 fix", "年假 leave"])
 def test_exactly_k_documents_come_back_sync_async_and_batched(retriever, query):
     for k in (1, 2, 4):
-        found = retriever.invoke(query, k=k)
-        assert len(found) == k
-        assert asyncio.run(retriever.ainvoke(query, k=k)) == found
-        assert retriever.batch([query, query], k=k) == [found, found]
+        documents = retriever.invoke(query, k=k)
+        assert len(documents) == k
+        assert asyncio.run(retriever.ainvoke(query, k=k)) == documents
+        assert retriever.batch([query, query], k=k) == [documents, documents]
     assert len(retriever.invoke(query, k=50)) == len(MANUAL)
 
 
@@ -169,9 +169,9 @@ def test_a_cap_per_document_still_gives_k_documents(tmp_path):
     long = "\n\n".join(f"# 第{number}章 spindle\n\n" + "主轴 spindle 保养。" * 40 for number in range(30))
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.index_documents([Document(long, id="long"), *MANUAL])
-        found = HybridRetriever(indexer=indexer, k=5, max_per_document=1).invoke("主轴 spindle")
-        assert len(found) == 5
-        assert len({document.metadata["doc_id"] for document in found}) == 5
+        documents = HybridRetriever(indexer=indexer, k=5, max_per_document=1).invoke("主轴 spindle")
+        assert len(documents) == 5
+        assert len({document.metadata["doc_id"] for document in documents}) == 5
 
 
 class Backwards(BaseDocumentCompressor):
@@ -209,11 +209,11 @@ class CrossEncoder:
 )
 async def test_any_reranker_decides_the_order_and_the_score(indexer, reranker):
     retriever = HybridRetriever(indexer=indexer, k=1, fetch_k=4, reranker=reranker)
-    (found,) = retriever.invoke("E1102")
-    assert found.id == "d"
-    assert 0.9 < found.metadata["score"] <= 1
-    assert "relevance_score" not in found.metadata
-    assert await retriever.ainvoke("E1102") == [found]
+    (document,) = retriever.invoke("E1102")
+    assert document.id == "d"
+    assert 0.9 < document.metadata["score"] <= 1
+    assert "relevance_score" not in document.metadata
+    assert await retriever.ainvoke("E1102") == [document]
 
 
 def test_a_compressor_may_leave_documents_out(indexer):
@@ -235,14 +235,14 @@ def test_metadata_comes_back_whole_and_the_score_key_can_be_moved_or_left_out(tm
     own = {"score": 5, "doc_id": "mine", "嵌套": {"列表": [1, None, "中"]}}
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.index_documents([Document("文本 text", id="x", metadata=own)])
-        (found,) = HybridRetriever(indexer=indexer).invoke("文本")
-        assert own.items() <= found.metadata.items()
+        (document,) = HybridRetriever(indexer=indexer).invoke("文本")
+        assert own.items() <= document.metadata.items()
         (moved,) = HybridRetriever(indexer=indexer, score_key="relevance").invoke("文本")
         assert (moved.metadata["score"], 0 <= moved.metadata["relevance"] <= 1) == (5, True)
         (without,) = HybridRetriever(indexer=indexer, score_key=None).invoke("文本")
         assert "relevance" not in without.metadata
-        (told,) = HybridRetriever(indexer=indexer, explain=True).invoke("文本")
-        assert told.metadata["explanation"]["keyword"]["rank"] == 1
+        (explained,) = HybridRetriever(indexer=indexer, explain=True).invoke("文本")
+        assert explained.metadata["explanation"]["keyword"]["rank"] == 1
 
 
 # -- identity ---------------------------------------------------------------------------------------------------------
@@ -253,22 +253,22 @@ def test_without_an_agent_only_shared_documents_are_seen(retriever):
 
 
 def test_an_agent_sees_its_own_and_the_shared_documents(retriever):
-    seen = retriever.for_agent("lina").invoke("口令 password", k=50)
-    assert "note" in ids(seen)
-    assert not any("9935" in document.page_content for document in seen)
+    documents = retriever.for_agent("lina").invoke("口令 password", k=50)
+    assert "note" in ids(documents)
+    assert not any("9935" in document.page_content for document in documents)
 
 
 async def test_the_agent_may_come_from_each_run(indexer):
     retriever = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
     for agent, secret, other in (("lina", "7741", "9935"), ("otto", "9935", "7741")):
         config = {"configurable": {"agent_id": agent}}
-        for found in (
+        for documents in (
             retriever.invoke("口令 password", config),
             await retriever.ainvoke("口令 password", config),
             retriever.batch(["口令 password"], config)[0],
             (RunnableLambda(lambda query: query) | retriever).invoke("口令 password", config),
         ):
-            text = "".join(document.page_content for document in found)
+            text = "".join(document.page_content for document in documents)
             assert secret in text
             assert other not in text
 
@@ -276,10 +276,10 @@ async def test_the_agent_may_come_from_each_run(indexer):
 async def test_runs_side_by_side_keep_their_agents_apart(indexer):
     retriever = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
     agents = ["lina", "otto"] * 10
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         *(retriever.ainvoke("口令 password", {"configurable": {"agent_id": agent}}) for agent in agents)
     )
-    for agent, documents in zip(agents, found, strict=True):
+    for agent, documents in zip(agents, results, strict=True):
         assert ("7741" if agent == "lina" else "9935") in "".join(
             document.page_content for document in documents
         )
@@ -364,10 +364,10 @@ def test_agents_with_alike_names_are_strangers(tmp_path, mine, theirs):
         indexer.index_documents([Document("their secret 9935", id="n")], agent_id=theirs)
         indexer.index_documents([Document("my note 7741", id="n")], agent_id=mine)
         for search_type in ("hybrid", "vector", "keyword", "mmr"):
-            found = HybridRetriever(indexer=indexer, agent_id=mine, search_type=search_type, k=9).invoke(
+            documents = HybridRetriever(indexer=indexer, agent_id=mine, search_type=search_type, k=9).invoke(
                 "secret note 9935"
             )
-            assert [document.page_content for document in found] in (["my note 7741"], [])
+            assert [document.page_content for document in documents] in (["my note 7741"], [])
 
 
 # -- tracing, copies, loops -------------------------------------------------------------------------------------------
@@ -390,10 +390,10 @@ class Recorder(BaseCallbackHandler):
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-def test_a_tracer_sees_one_child_run_per_leg(retriever, way):
+def test_a_tracer_sees_one_child_run_per_index(retriever, way):
     recorder = Recorder()
     config = {"callbacks": [recorder]}
-    found = (
+    documents = (
         retriever.invoke("E1102 主轴", config)
         if way == "sync"
         else asyncio.run(retriever.ainvoke("E1102 主轴", config))
@@ -405,8 +405,8 @@ def test_a_tracer_sees_one_child_run_per_leg(retriever, way):
     ]
     assert {child[1] for child in children} == {parent[2]}
     ended = dict(recorder.ended)
-    assert ended[parent[2]] == ids(found)
-    assert all(set(ended[child[2]]) <= set(ids(found)) for child in children)
+    assert ended[parent[2]] == ids(documents)
+    assert all(set(ended[child[2]]) <= set(ids(documents)) for child in children)
     metadata = parent[4]
     assert metadata["ls_retriever_name"] == "agentrag"
     assert metadata["ls_embedding_model"]

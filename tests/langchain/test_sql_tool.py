@@ -137,7 +137,7 @@ def test_the_description_holds_the_schema_of_the_open_tables_only(tool):
     assert "sqlite" in tool.description
 
 
-def test_a_mistake_comes_back_as_what_the_database_said(tool):
+def test_a_wrong_query_returns_the_message_of_the_database(tool):
     assert "no such column: custmer" in call(tool, "SELECT custmer FROM orders").content
     assert "No row matches" in call(tool, "SELECT * FROM orders WHERE id = -1").content
     assert "no argument 'query'" in tool.invoke({"query": "SELECT 1"})

@@ -48,14 +48,14 @@ def compare(comparator, attribute, value):
         (Comparator.NIN, "lang", ["zh"], False),
     ],
 )
-def test_every_comparator_means_what_it_says(comparator, attribute, value, expected):
+def test_every_comparator_has_its_meaning(comparator, attribute, value, expected):
     assert holds(compare(comparator, attribute, value)) is expected
 
 
 def test_dates_are_dates():
-    asked = compare(Comparator.GTE, "on", {"type": "date", "date": "2026-03-01"})
-    assert holds(asked, {"on": dt.date(2026, 3, 2)})
-    assert not holds(asked, {"on": dt.date(2026, 2, 27)})
+    comparison = compare(Comparator.GTE, "on", {"type": "date", "date": "2026-03-01"})
+    assert holds(comparison, {"on": dt.date(2026, 3, 2)})
+    assert not holds(comparison, {"on": dt.date(2026, 2, 27)})
     at = compare(Comparator.LT, "at", {"type": "datetime", "datetime": "2026-03-01T10:00:00+08:00"})
     assert holds(at, {"at": dt.datetime(2026, 3, 1, 1, tzinfo=dt.UTC)})
 
@@ -78,7 +78,7 @@ def test_no_filter_is_no_option():
         ),
     ],
 )
-def test_what_cannot_be_said_is_an_error_and_never_dropped(impossible):
+def test_an_untranslatable_condition_is_an_error_and_never_dropped(impossible):
     with pytest.raises(FilterError):
         holds(impossible)
 

@@ -42,10 +42,10 @@ CORPUS = [
 
 class CountingEmbeddings(Embeddings):
     def __init__(self):
-        self.inner, self.seen = HashingEmbeddings(), []
+        self.inner, self.embedded = HashingEmbeddings(), []
 
     def embed_documents(self, texts):
-        self.seen += texts
+        self.embedded += texts
         return self.inner.embed_documents(texts)
 
     def embed_query(self, text):
@@ -96,9 +96,9 @@ async def test_in_multi_query_each_document_comes_once(indexer):
     retriever = HybridRetriever(indexer=indexer, k=2, score_key=None)
     model = FakeListChatModel(responses=["主轴过热\nspindle overheats\nE1102 滤网"])
     wrapper = MultiQueryRetriever.from_llm(retriever=retriever, llm=model)
-    found = wrapper.invoke("why is it hot?")
-    assert sorted(ids(found)) == sorted(set(ids(found)))
-    assert {"a", "b"} <= set(ids(found))
+    documents = wrapper.invoke("why is it hot?")
+    assert sorted(ids(documents)) == sorted(set(ids(documents)))
+    assert {"a", "b"} <= set(ids(documents))
     assert {"a", "b"} <= set(ids(await wrapper.ainvoke("why is it hot?")))
 
 
@@ -123,7 +123,7 @@ def test_under_a_parent_document_retriever(indexer):
 
 
 def test_under_a_self_query_retriever(indexer):
-    asked = StructuredQuery(
+    structured = StructuredQuery(
         query="E1102 spindle",
         filter=Operation(
             operator=Operator.AND,
@@ -139,7 +139,7 @@ def test_under_a_self_query_retriever(indexer):
     )
     wrapper = SelfQueryRetriever(
         vectorstore=HybridVectorStore(indexer),
-        query_constructor=RunnableLambda(lambda _: asked),
+        query_constructor=RunnableLambda(lambda _: structured),
         structured_query_translator=HybridTranslator(),
     )
     assert ids(wrapper.invoke("alarms of 2024")) == ["a"]
@@ -193,7 +193,7 @@ def test_from_an_ensemble_with_its_weights(tmp_path, kind):
     old = EnsembleRetriever(
         retrievers=[bm25(CORPUS, k=3), vectors.as_retriever(search_kwargs={"k": 2})], weights=[0.3, 0.7]
     )
-    model.seen.clear()
+    model.embedded.clear()
     new = HybridRetriever.from_ensemble(old, tmp_path / "store")
     with new.indexer:
         assert new.weights == pytest.approx((0.7, 0.3))
@@ -201,7 +201,7 @@ def test_from_an_ensemble_with_its_weights(tmp_path, kind):
         assert new.indexer.stats().documents == len(CORPUS)
         assert ids(new.invoke("主轴过热", k=1)) == ["a"]
         assert new.invoke("E1102", k=1)[0].metadata["year"] == 2024
-    again = {document.page_content for document in CORPUS} & set(model.seen)
+    again = {document.page_content for document in CORPUS} & set(model.embedded)
     assert again == set() or kind == "memory"
 
 
@@ -218,10 +218,10 @@ def test_from_chroma_takes_texts_metadata_and_vectors_and_embeds_nothing(tmp_pat
     model = CountingEmbeddings()
     old = Chroma("old", model, persist_directory=str(tmp_path / "chroma"))
     old.add_documents(CORPUS)
-    model.seen.clear()
+    model.embedded.clear()
     new = HybridVectorStore.from_chroma(old, tmp_path / "store", agent_id=agent)
     with new.indexer:
-        assert not {document.page_content for document in CORPUS} & set(model.seen)
+        assert not {document.page_content for document in CORPUS} & set(model.embedded)
         assert new.get_by_ids(["c", "a"]) == [CORPUS[2], CORPUS[0]]
         assert ids(new.similarity_search("主轴过热", k=1)) == ["a"]
         assert HybridVectorStore(new.indexer).similarity_search("主轴") == [] or agent is None
