@@ -42,8 +42,8 @@ def store(indexer):
     return HybridVectorStore(indexer)
 
 
-def texts(found) -> list[str]:
-    return [one.node.get_content() for one in found]
+def texts(nodes) -> list[str]:
+    return [one.node.get_content() for one in nodes]
 
 
 class TestVectorStoreIndex:
@@ -157,13 +157,13 @@ class TestIngestionPipeline:
         assert {ref for ref, _ in self.chunks(store)} == {"手册", "notes"}
 
 
-class Saying(MockLLM):
-    """Says what it was told to."""
+class FixedAnswerLLM(MockLLM):
+    """Returns a fixed answer."""
 
-    says: str = ""
+    answer: str = ""
 
     def complete(self, prompt, formatted=False, **kwargs):
-        return super().complete(self.says, formatted=formatted, **kwargs)
+        return super().complete(self.answer, formatted=formatted, **kwargs)
 
 
 class TestAutoRetriever:
@@ -179,8 +179,8 @@ class TestAutoRetriever:
         index = store.as_index()
         for document in (MANUAL, NOTES):
             index.insert(document)
-        llm = Saying()
-        llm.says = json.dumps(spec)
+        llm = FixedAnswerLLM()
+        llm.answer = json.dumps(spec)
         return VectorIndexAutoRetriever(
             index,
             self.INFO,
@@ -205,7 +205,7 @@ class TestAutoRetriever:
 
 
 class TestMemory:
-    def test_vector_memory_block_recalls_by_both_legs(self, store):
+    def test_vector_memory_block_recalls_by_both_indexes(self, store):
         block = VectorMemoryBlock(
             vector_store=store,
             embed_model=store.embed_model,
@@ -257,9 +257,9 @@ class TestWrappersOfRetrievers:
         indexer.index_documents([MANUAL, NOTES])
         ours = HybridRetriever(indexer, 2)
         fused = QueryFusionRetriever([ours, ours.with_options(mode="keyword")], llm=MockLLM(), mode="reciprocal_rerank", num_queries=1, use_async=False, similarity_top_k=5)  # fmt: skip
-        found = fused.retrieve("E1102")
-        assert [one.node_id for one in found] == ["手册"]
-        assert found[0].score == pytest.approx(2 / 60)
+        nodes = fused.retrieve("E1102")
+        assert [one.node_id for one in nodes] == ["手册"]
+        assert nodes[0].score == pytest.approx(2 / 60)
 
     def test_auto_merging_returns_the_parent(self, store):
         parser = HierarchicalNodeParser.from_defaults(chunk_sizes=[256, 48], include_metadata=False)

@@ -94,9 +94,9 @@ def test_every_kind_of_node_comes_back_equal(indexer, node, explain):
     assert type(fetched) is type(node)
     assert fetched == node
     assert fetched.hash == node.hash
-    for found in ask(store, node.get_content() or "x", 1, mode="default").nodes:
-        assert isinstance(found, type(node))
-        assert (found.hash, found.relationships, found.ref_doc_id) == (
+    for result in ask(store, node.get_content() or "x", 1, mode="default").nodes:
+        assert isinstance(result, type(node))
+        assert (result.hash, result.relationships, result.ref_doc_id) == (
             node.hash,
             node.relationships,
             node.ref_doc_id,
@@ -106,9 +106,9 @@ def test_every_kind_of_node_comes_back_equal(indexer, node, explain):
 def test_a_found_node_can_be_stored_again(indexer):
     store = HybridVectorStore(indexer, explain=True)
     store.add(NODES[:1])
-    [found] = ask(store, "原样", 1).nodes
-    assert found.metadata["agentrag"]
-    store.add([found])
+    [node] = ask(store, "原样", 1).nodes
+    assert node.metadata["agentrag"]
+    store.add([node])
     assert store.get_nodes(["text"]) == NODES[:1]
 
 
@@ -162,7 +162,7 @@ class TestModes:
         assert len(ask(filled, "离心泵", 2, sparse_top_k=3, hybrid_top_k=6).ids) <= 5
         assert len(ask(filled, "离心泵", 2, sparse_top_k=5, mode="default").ids) == 2
 
-    def test_sparse_top_k_bounds_the_words_leg(self, filled):
+    def test_sparse_top_k_limits_the_keyword_index(self, filled):
         model = filled.embed_model
         query = VectorStoreQuery(
             model.get_query_embedding("离心泵 pump 第0号 P-0"), 1, query_str="P-7", mode=VectorStoreQueryMode.HYBRID,
