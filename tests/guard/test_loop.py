@@ -77,12 +77,12 @@ def test_the_budget_of_steps_ends_with_a_useful_message(run, language, words):
     assert result.message.count("→") == 5
 
 
-def test_the_policy_is_asked_once_more_for_an_answer_from_what_it_has(run):
-    seen = []
+def test_the_policy_is_called_once_more_for_a_final_answer(run):
+    situations = []
 
     def policy(situation):
-        seen.append((situation.must_answer, situation.steps_left))
-        return Answer("probably the filter") if situation.must_answer else Act("echo", {"n": len(seen)})
+        situations.append((situation.must_answer, situation.steps_left))
+        return Answer("probably the filter") if situation.must_answer else Act("echo", {"n": len(situations)})
 
     result = run(policy, {"echo": echo}, QUESTION, budget=Budget(steps=2))
     assert (result.state.phase, result.stopped, result.answer) == (
@@ -91,7 +91,7 @@ def test_the_policy_is_asked_once_more_for_an_answer_from_what_it_has(run):
         "probably the filter",
     )
     assert result.message.startswith("probably the filter\n")
-    assert seen == [(False, 2), (False, 1), (True, 0)]
+    assert situations == [(False, 2), (False, 1), (True, 0)]
 
 
 @pytest.mark.parametrize("circle", [1, 2, 3, 4])
@@ -179,16 +179,18 @@ def test_a_tool_whose_cost_is_nonsense_is_an_observation(run):
 
 
 def test_a_run_can_be_cancelled(run):
-    made = []
-    policy = script(lambda s: Act("note", {"n": len(made)}))
-    result = run(policy, {"note": lambda n: made.append(n) or n}, QUESTION, cancelled=lambda: len(made) >= 3)
-    assert (result.state.phase, result.stopped, len(made)) == ("cancelled", "cancelled", 3)
+    calls = []
+    policy = script(lambda s: Act("note", {"n": len(calls)}))
+    result = run(
+        policy, {"note": lambda n: calls.append(n) or n}, QUESTION, cancelled=lambda: len(calls) >= 3
+    )
+    assert (result.state.phase, result.stopped, len(calls)) == ("cancelled", "cancelled", 3)
 
 
-def test_events_are_told_as_they_happen(run):
-    told = []
-    result = run(script(Act("echo"), Answer("x")), {"echo": echo}, QUESTION, on_event=told.append)
-    assert tuple(told) == result.events
+def test_events_are_emitted_as_they_happen(run):
+    messages = []
+    result = run(script(Act("echo"), Answer("x")), {"echo": echo}, QUESTION, on_event=messages.append)
+    assert tuple(messages) == result.events
 
 
 def test_guarded_tools_are_called_once_per_task(run, tmp_path):

@@ -51,12 +51,6 @@ def sent() -> Mails:
 
 
 @pytest.fixture
-def operations(tmp_path):
-    with Operations(tmp_path / "operations.sqlite", max_risk="high") as opened:
-        yield opened
-
-
-@pytest.fixture
 def lina(operations):
     return operations.for_agent("lina")
 
@@ -109,7 +103,7 @@ def test_an_exception_leaves_an_unknown_outcome_and_is_never_repeated(lina, sent
     assert len(sent) == 1
 
 
-def test_a_tool_that_says_it_did_nothing_may_be_called_again(lina, sent):
+def test_a_tool_that_raises_nothing_done_may_be_called_again(lina, sent):
     def refuse(_):
         raise NothingDone("the mailbox is full")
 
@@ -120,19 +114,19 @@ def test_a_tool_that_says_it_did_nothing_may_be_called_again(lina, sent):
 
 
 @pytest.mark.parametrize(
-    ("said", "then", "calls"),
+    ("verdict", "then", "calls"),
     [("done", "replayed", 1), ("not_done", "done", 2), ("unknown", "needs_reconcile", 1)],
 )
-def test_what_reconcile_says_decides(lina, sent, said, then, calls):
+def test_the_verdict_of_reconcile_decides(lina, sent, verdict, then, calls):
     unknown = lina.call(tool(), ARGUMENTS, sent.break_off, scope="t").operation_id
     assert [operation.operation_id for operation in lina.unresolved()] == [unknown]
-    settled = lina.reconcile(unknown, said, result={"number": 7}, note="looked into the outbox")
-    assert settled.note == "looked into the outbox"
+    reconciled = lina.reconcile(unknown, verdict, result={"number": 7}, note="looked into the outbox")
+    assert reconciled.note == "looked into the outbox"
     again = lina.call(tool(), ARGUMENTS, sent.send, scope="t")
     assert (again.status, len(sent)) == (then, calls)
-    if said == "done":
+    if verdict == "done":
         assert again.result == {"number": 7}
-    assert (lina.unresolved() == []) == (said != "unknown")
+    assert (lina.unresolved() == []) == (verdict != "unknown")
 
 
 def test_only_an_unknown_outcome_is_reconciled(lina, sent):
@@ -145,14 +139,14 @@ def test_only_an_unknown_outcome_is_reconciled(lina, sent):
         lina.reconcile(known, "perhaps")
 
 
-def test_what_was_seen_of_an_earlier_attempt_settles_no_later_one(lina, sent):
+def test_a_report_on_an_earlier_attempt_does_not_reconcile_a_later_one(lina, sent):
     """Two look at once; the slower one must not let a call that the other has made run again."""
     unknown = lina.call(tool(), ARGUMENTS, sent.break_off, scope="t").operation_id
-    seen = lina.get(unknown)
-    lina.reconcile(unknown, "not_done", attempts=seen.attempts)
+    operation = lina.get(unknown)
+    lina.reconcile(unknown, "not_done", attempts=operation.attempts)
     lina.call(tool(), ARGUMENTS, sent.break_off, scope="t")
     with pytest.raises(UsageError, match="look again"):
-        lina.reconcile(unknown, "not_done", attempts=seen.attempts)
+        lina.reconcile(unknown, "not_done", attempts=operation.attempts)
     assert lina.reconcile(unknown, "done", attempts=lina.get(unknown).attempts).state == "done"
 
 
@@ -206,44 +200,46 @@ def test_reading_is_done_each_time_and_leaves_no_record(lina, sent):
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("decision", "status"),
     [(True, "done"), (False, "refused"), ("not on Fridays", "refused"), (None, "refused"), (1, "refused")],
 )
-def test_only_a_yes_is_an_approval(tmp_path, sent, said, status):
-    asked = []
-    operations = Operations(tmp_path / "o", max_risk="high", approval=lambda p: asked.append(p) or said)
+def test_only_a_yes_is_an_approval(tmp_path, sent, decision, status):
+    previews = []
+    operations = Operations(
+        tmp_path / "o", max_risk="high", approval=lambda p: previews.append(p) or decision
+    )
     outcome = operations.for_agent("lina").call(tool("high"), ARGUMENTS, sent.send, scope="t")
-    assert (outcome.status, len(sent)) == (status, int(said is True))
-    assert (asked[0].tool, asked[0].arguments, asked[0].risk) == ("send_mail", ARGUMENTS, "high")
-    if isinstance(said, str):
-        assert said in outcome.message
+    assert (outcome.status, len(sent)) == (status, int(decision is True))
+    assert (previews[0].tool, previews[0].arguments, previews[0].risk) == ("send_mail", ARGUMENTS, "high")
+    if isinstance(decision, str):
+        assert decision in outcome.message
     operations.for_agent("lina").call(tool("medium"), ARGUMENTS, sent.send, scope="t2")
-    assert len(asked) == 1
+    assert len(previews) == 1
 
 
-def test_nobody_is_asked_about_what_is_done_already(tmp_path, sent):
-    asked = []
-    operations = Operations(tmp_path / "o", max_risk="high", approval=lambda p: asked.append(p) or True)
+def test_no_approval_is_requested_for_a_replayed_call(tmp_path, sent):
+    previews = []
+    operations = Operations(tmp_path / "o", max_risk="high", approval=lambda p: previews.append(p) or True)
     lina = operations.for_agent("lina")
     for execute in (sent.break_off, sent.send):
         lina.call(tool("high"), ARGUMENTS, execute, scope="t")
-    assert (len(asked), len(sent)) == (1, 1)
+    assert (len(previews), len(sent)) == (1, 1)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_answer_is_in_the_language_of_the_guard(tmp_path, sent, language):
     with Operations(tmp_path / "o", max_risk="low", language=language) as operations:
         lina = operations.for_agent("丽娜")
-        told = [
+        messages = [
             lina.call(tool(), {}, sent.send, scope="t").message,
             lina.call(tool("high"), ARGUMENTS, sent.send, scope="t").message,
             lina.call(tool(), ARGUMENTS, sent.break_off, scope="t").message,
             lina.call(tool(), ARGUMENTS, sent.send, scope="t").message,
         ]
         lina.call(tool(), ARGUMENTS, sent.send, scope="t2")
-        told.append(lina.call(tool(), ARGUMENTS, sent.send, scope="t2").message)
-    assert all("send_mail" in message for message in told)
-    assert all(("没有" in message or "不知道" in message) == (language == "zh") for message in told)
+        messages.append(lina.call(tool(), ARGUMENTS, sent.send, scope="t2").message)
+    assert all("send_mail" in message for message in messages)
+    assert all(("没有" in message or "不知道" in message) == (language == "zh") for message in messages)
 
 
 # -- time, threads, tasks ---------------------------------------------------------------------------------------------
@@ -271,7 +267,7 @@ def test_a_call_that_takes_too_long_is_unknown_until_it_ends_by_itself(lina, sen
     assert len(sent) == 1
 
 
-def test_what_a_late_call_says_counts_no_more_after_it_was_reconciled(lina, sent, caplog):
+def test_the_result_of_a_late_call_is_ignored_after_reconciliation(lina, sent, caplog):
     release, calls = threading.Event(), []
 
     def slow(arguments):
@@ -546,8 +542,8 @@ def test_a_forked_child_uses_the_file_on_its_own(operations, lina, sent):
     child = os.fork()
     if not child:
         status = lina.call(tool(), ARGUMENTS, sent.send, scope="t").status
-        made = lina.call(tool(), ARGUMENTS, sent.send, scope="child").status
-        os._exit(0 if (status, made) == ("replayed", "done") else 1)
+        outcome_status = lina.call(tool(), ARGUMENTS, sent.send, scope="child").status
+        os._exit(0 if (status, outcome_status) == ("replayed", "done") else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert lina.call(tool(), ARGUMENTS, sent.send, scope="child").status == "replayed"
     assert len(sent) == 1
