@@ -145,9 +145,9 @@ def test_the_real_langchain_chroma_is_adopted_with_its_model(tmp_path: Path, mod
     store.add_documents(
         [Document(page_content="温控器说明", metadata={"lang": "zh"}), Document(page_content="thermostat")]
     )
-    seen = len(model.texts)
+    count = len(model.texts)
     with DualIndexer.from_chroma(store, tmp_path / "s") as indexer:
-        assert len(model.texts) == seen
+        assert len(model.texts) == count
         assert {hit.text for hit in indexer.search("thermostat")} == {"温控器说明", "thermostat"}
         assert indexer.search("温控器", filter={"lang": "zh"})[0].metadata == {"lang": "zh"}
 
@@ -157,34 +157,34 @@ def test_many_records_come_in_batches_with_progress_and_a_second_run_writes_noth
 ):
     texts = [f"record number {number}" for number in range(2_300)]
     collection = langchain_shape(client, texts)
-    seen = []
-    with DualIndexer.from_chroma(collection, tmp_path / "s", model, on_progress=seen.append) as indexer:
+    updates = []
+    with DualIndexer.from_chroma(collection, tmp_path / "s", model, on_progress=updates.append) as indexer:
         assert indexer.stats().documents == 2_300
         assert indexer.keyword_search("number 2299")[0].doc_id == "id-2299"
         generation = indexer._store.catalog.partition(None).generation
-    assert seen[-1].total == 2_300
-    assert max(progress.done for progress in seen) == 2_300
-    assert len({progress.chunks for progress in seen}) > 2
+    assert updates[-1].total == 2_300
+    assert max(progress.done for progress in updates) == 2_300
+    assert len({progress.chunks for progress in updates}) > 2
     with DualIndexer.from_chroma(collection, tmp_path / "s", model) as indexer:
         assert indexer._store.catalog.partition(None).generation == generation
     assert model.texts == []
 
 
-@pytest.mark.parametrize("named", ["planner", lambda metadata: metadata.get("user")])
-def test_an_owner_is_given_or_told_from_metadata(tmp_path: Path, client, model, named):
+@pytest.mark.parametrize("agent", ["planner", lambda metadata: metadata.get("user")])
+def test_an_owner_is_an_argument_or_read_from_metadata(tmp_path: Path, client, model, agent):
     collection = langchain_shape(
         client,
         ["secret plan", "public plan"],
-        [{"user": "planner"}, {"user": "planner" if named == "planner" else ""}],
+        [{"user": "planner"}, {"user": "planner" if agent == "planner" else ""}],
     )
-    owner = named if isinstance(named, str) else lambda metadata: metadata["user"] or None
+    owner = agent if isinstance(agent, str) else lambda metadata: metadata["user"] or None
     with DualIndexer.from_chroma(collection, tmp_path / "s", model, agent_id=owner) as indexer:
         assert {hit.text for hit in indexer.search("plan", agent_id="planner")} == {
             "secret plan",
             "public plan",
         }
         assert {hit.text for hit in indexer.search("plan")} == (
-            set() if named == "planner" else {"public plan"}
+            set() if agent == "planner" else {"public plan"}
         )
 
 
@@ -205,7 +205,7 @@ def test_vectors_of_another_dimension_are_refused(tmp_path: Path, client):
         assert indexer.stats().documents == 1, "the refused attempt left nothing behind"
 
 
-def test_records_without_text_are_told_and_left_out(tmp_path: Path, client, model, caplog):
+def test_records_without_text_are_reported_and_skipped(tmp_path: Path, client, model, caplog):
     collection = client.create_collection("bare", embedding_function=None)
     collection.add(
         ids=["bare", "full"], embeddings=model._inner.embed_documents(["a", "b"]), documents=[None, "text"]

@@ -25,7 +25,7 @@ def store(tmp_path: Path, model):
 
 
 @pytest.mark.parametrize("text", ["a", "1", "中", "😀", "a。", "+", "$", "ー", "é"])
-def test_a_letter_a_digit_or_a_symbol_says_something(text: str):
+def test_a_letter_a_digit_or_a_symbol_is_indexed(text: str):
     assert has_content(f"。 {text}\n")
 
 
