@@ -45,8 +45,8 @@ def replies(indexer: DualIndexer, safety: PassageSafety, language: str) -> dict[
     search, read = AgentRAGToolkit(indexer=indexer, safety=safety, language=language).get_tools()
     texts = {}
     for attack in attacks():
-        found = search.invoke({"query": HEAD, "k": 1, "filter": {"doc_id": attack.id}})
-        texts[attack.id] = f"{found}\n{read.invoke({'doc_id': attack.id})}"
+        message = search.invoke({"query": HEAD, "k": 1, "filter": {"doc_id": attack.id}})
+        texts[attack.id] = f"{message}\n{read.invoke({'doc_id': attack.id})}"
     return texts
 
 

@@ -83,13 +83,13 @@ def taken_for_instructions(temper: Temper, message: str) -> str:
     """The part of a message that a model of this temper would act on."""
     if temper == "believes everything":
         return message
-    kept = message
+    text = message
     if temper in {"heeds the fences", "heeds both"}:
-        kept = _NAIVE.sub(" ", _OURS.sub(" ", kept))
+        text = _NAIVE.sub(" ", _OURS.sub(" ", text))
     if temper in {"heeds the warnings", "heeds both"}:
-        kept = _OURS.sub(
-            lambda found: " " if re.search("WARNING|警告", found["said"]) else found["text"], kept
+        text = _OURS.sub(
+            lambda match: " " if re.search("WARNING|警告", match["said"]) else match["text"], text
         )
-        if re.search(r"\((?:WARNING|警告)", kept):
+        if re.search(r"\((?:WARNING|警告)", text):
             return ""
-    return kept
+    return text
