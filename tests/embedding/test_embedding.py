@@ -94,18 +94,18 @@ class LlamaStyle(BaseModel):
     model_name: str = "BAAI/bge-small-zh-v1.5"
     api_key: str = "sk-secret"
     query_instruction: str | None = None
-    seen: list = []
+    calls: list = []
 
     def get_text_embedding_batch(self, texts):
-        self.seen.append(list(texts))
+        self.calls.append(list(texts))
         return [[1.0, 2.0] for _ in texts]
 
     def get_query_embedding(self, query):
-        self.seen.append(query)
+        self.calls.append(query)
         return [1.0, 2.0]
 
     async def aget_query_embedding(self, query):
-        self.seen.append(f"async {query}")
+        self.calls.append(f"async {query}")
         return [1.0, 2.0]
 
 
@@ -288,7 +288,7 @@ async def test_async_query_uses_the_models_own_method():
     assert (await resolve_embedder(Plain()).aembed_query("q")).tolist() == [1]
     llama = LlamaStyle(query_instruction="x")
     await resolve_embedder(llama).aembed_query("q")
-    assert llama.seen == ["async q"]
+    assert llama.calls == ["async q"]
 
 
 async def test_async_query_has_the_same_prefix():
@@ -301,7 +301,7 @@ async def test_async_query_has_the_same_prefix():
         assert model.queries == ["query: q"]
     llama = LlamaStyle()
     await resolve_embedder(llama).aembed_query("问")
-    assert llama.seen == [f"async {ZH}问"]
+    assert llama.calls == [f"async {ZH}问"]
 
 
 async def test_async_query_can_be_cancelled():
@@ -317,16 +317,16 @@ def test_threads_agree():
     embedder = resolve_embedder("hash")
     texts = [f"第{n}段 text {n}" for n in range(50)]
     expected = embedder.embed_documents(texts)
-    found: list = []
+    results: list = []
     threads = [
-        threading.Thread(target=lambda: found.append(embedder.embed_documents(texts))) for _ in range(8)
+        threading.Thread(target=lambda: results.append(embedder.embed_documents(texts))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
-    assert all(np.array_equal(rows, expected) for rows in found)
+    assert len(results) == 8
+    assert all(np.array_equal(rows, expected) for rows in results)
 
 
 # Prefixes
@@ -420,7 +420,7 @@ def test_llama_index_objects_work_by_shape_and_are_not_prefixed_twice():
     embedder = resolve_embedder(model)
     embedder.embed_documents(["文"])
     embedder.embed_query("问")
-    assert model.seen == [["文"], ZH + "问"]
+    assert model.calls == [["文"], ZH + "问"]
     assert resolve_embedder(LlamaStyle(query_instruction="找：")).prefixes == Prefixes()
 
     class WithPrompts(LlamaStyle):
@@ -493,8 +493,8 @@ async def test_local_tokenizer_inside_a_wrapper_is_never_used_by_two_threads():
     embedder = resolve_embedder(model)
     calls = [embedder.aembed_query("q") for _ in range(8)]
     counts = [asyncio.to_thread(embedder.count_truncated, ["x" * 50]) for _ in range(8)]
-    found = await asyncio.gather(*calls, *counts)
-    assert found[8:] == [1] * 8
+    results = await asyncio.gather(*calls, *counts)
+    assert results[8:] == [1] * 8
 
 
 def test_missing_library_names_the_extra(monkeypatch, tmp_path):
@@ -533,7 +533,7 @@ def test_hub_failure_is_an_embedding_error_that_offers_a_folder(library):
 @pytest.mark.parametrize(
     "spec", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", Path("nowhere")], ids=str
 )
-def test_missing_folder_is_told_before_anything_is_loaded(library, spec):
+def test_missing_folder_is_reported_before_anything_is_loaded(library, spec):
     with pytest.raises(EmbeddingError, match="no folder"):
         resolve_embedder(spec)
     assert library.loaded == []
@@ -773,8 +773,8 @@ def test_local_model_is_the_default_is_shared_and_keeps_its_prefixes(local):
 async def test_local_model_answers_threads_and_tasks_alike(local):
     texts = ["数据库备份失败", "why is my chain slipping"]
     expected = [local.embed_query(text) for text in texts]
-    found = await asyncio.gather(*(local.aembed_query(text) for text in texts * 4))
-    for index, vector in enumerate(found):
+    results = await asyncio.gather(*(local.aembed_query(text) for text in texts * 4))
+    for index, vector in enumerate(results):
         assert np.array_equal(vector, expected[index % 2])
 
 
