@@ -53,7 +53,7 @@ def test_files_are_listed_once_in_order_with_readable_ids(docs):
 
 
 @pytest.mark.parametrize(
-    ("glob", "found"),
+    ("glob", "expected"),
     [
         ("**/*", ["a/b/deep.txt", "a/code.py", "guide.md", "z.md"]),
         ("*.md", ["guide.md", "z.md"]),
@@ -66,8 +66,8 @@ def test_files_are_listed_once_in_order_with_readable_ids(docs):
         (["*.md", "**/deep.*"], ["a/b/deep.txt", "guide.md", "z.md"]),
     ],
 )
-def test_globs_choose_files(docs, glob, found):
-    assert listed(FileSystemConnector(docs, glob=glob)) == found
+def test_globs_choose_files(docs, glob, expected):
+    assert listed(FileSystemConnector(docs, glob=glob)) == expected
 
 
 def test_exclude_prunes_files_and_folders(docs):
@@ -275,7 +275,7 @@ def test_ids_are_the_same_in_every_process(docs):
     assert len(outputs) == 1
 
 
-def test_metadata_says_where_a_document_comes_from(docs):
+def test_metadata_has_the_source_of_a_document(docs):
     (document,) = load(FileSystemConnector(docs, agent_id="agent", metadata={"team": "甲"}), "guide.md")
     assert document.agent_id == "agent"
     metadata = document.metadata

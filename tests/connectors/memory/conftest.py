@@ -27,7 +27,7 @@ def read(source: Any, **options: Any) -> list[Any]:
     return [document for item in items for document in item.load()]
 
 
-def told(documents: list[Any]) -> list[tuple[Any, ...]]:
+def texts_by_role(documents: list[Any]) -> list[tuple[Any, ...]]:
     """Role or tool, and text."""
     return [
         (document.metadata.get("tool") or document.metadata["role"], document.text) for document in documents

@@ -20,7 +20,7 @@ COLLECTIONS = ("locomo_en_memory", "madial_zh_en_memory", "memorybank_zh_en")
 
 
 @pytest.mark.parametrize("collection", COLLECTIONS)
-def test_nobody_is_shown_a_memory_of_somebody_else(collection, tmp_path, monkeypatch):
+def test_no_agent_sees_a_memory_of_another_one(collection, tmp_path, monkeypatch):
     folder = DATA / collection
     if not folder.exists():
         pytest.skip(f"AGENTRAG_DATA does not name a folder that holds {collection}")

@@ -14,7 +14,7 @@ from langchain_agentrag import AgentMemoryConnector, DualIndexer
 from langchain_agentrag.connector import Gap
 from langchain_agentrag.connectors.memory import MemoryTable, Turn, table
 from langchain_agentrag.errors import ConnectorError, MissingExtraError, ScopeError, UsageError
-from tests.connectors.memory.conftest import read, told
+from tests.connectors.memory.conftest import read, texts_by_role
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -39,12 +39,12 @@ def gaps(connector):
 
 class TestWhose:
     @pytest.mark.parametrize(
-        "given",
+        "options",
         [{}, {"agent_id": None}, {"agent_id": "a", "shared": True}, {"agent_id": ""}, {"agent_id": 7}],
     )
-    def test_it_must_be_said_and_said_once(self, log, given):
+    def test_exactly_one_way_to_name_the_agent_is_required(self, log, options):
         with pytest.raises(ScopeError, match="agent_id"):
-            AgentMemoryConnector(log, **given)
+            AgentMemoryConnector(log, **options)
 
     def test_an_agent_in_the_metadata_is_refused(self, log):
         with pytest.raises(UsageError, match="pass agent_id"):
@@ -107,10 +107,10 @@ class TestOwnTable:
 
     @pytest.fixture
     def memory(self, tmp_path):
-        made = MemoryTable(f"sqlite:///{tmp_path}/memory.db")
+        table = MemoryTable(f"sqlite:///{tmp_path}/memory.db")
         for agent in ("a", "A", "a "):
-            made.append(agent, self.entries(f"{agent}: 你好", f"{agent}: hello"))
-        return made
+            table.append(agent, self.entries(f"{agent}: 你好", f"{agent}: hello"))
+        return table
 
     @pytest.mark.parametrize("form", ["table", "url", "engine", "file"])
     def test_only_the_rows_of_the_agent_are_read(self, memory, tmp_path, form):
@@ -120,7 +120,7 @@ class TestOwnTable:
             "engine": memory.engine,
             "file": tmp_path / "memory.db",
         }[form]
-        assert told(read(source, agent_id="a")) == [("user", "a: 你好"), ("user", "a: hello")]
+        assert texts_by_role(read(source, agent_id="a")) == [("user", "a: 你好"), ("user", "a: hello")]
         assert gaps(AgentMemoryConnector(source, agent_id="a")) == []
 
     def test_what_the_recorder_indexed_is_not_indexed_twice(self, memory, indexer):
@@ -187,7 +187,7 @@ class TestWhere:
             MemoryTable(url, table=name).append("a", TestOwnTable().entries(name, session=name))
         with pytest.raises(UsageError, match=r"Several.*'one' \(agentrag\), 'two' \(agentrag\).*table="):
             indexer.sync(AgentMemoryConnector(url, agent_id="a"))
-        assert told(read(url, agent_id="a", table="two")) == [("user", "two")]
+        assert texts_by_role(read(url, agent_id="a", table="two")) == [("user", "two")]
         with pytest.raises(UsageError, match="Found no agent memory as 'langgraph-store'"):
             indexer.sync(AgentMemoryConnector(url, agent_id="a", backend="langgraph-store"))
 

@@ -16,7 +16,7 @@ import pytest
 from langchain_agentrag import AgentMemoryConnector
 from langchain_agentrag.connectors.memory import MemoryTable, Turn
 from langchain_agentrag.errors import AgentRagError, ScopeError, UsageError
-from tests.connectors.memory.conftest import read, told
+from tests.connectors.memory.conftest import read, texts_by_role
 
 CALL = {"id": "c1", "function": {"name": "search", "arguments": '{"q": "退款"}'}}
 
@@ -277,5 +277,7 @@ def test_histories_of_both_frameworks_say_the_same_of_one_conversation(tmp_path)
     array = tmp_path / "array.json"
     array.write_text(json.dumps(openai), encoding="utf-8")
     assert (
-        told(read(lines)) == told(read(array)) == [("user", "退款"), ("search", 'search(q="退款")\n→ 七天')]
+        texts_by_role(read(lines))
+        == texts_by_role(read(array))
+        == [("user", "退款"), ("search", 'search(q="退款")\n→ 七天')]
     )

@@ -144,7 +144,7 @@ def test_blocks_of_llama_index_objects_are_read():
         ),
     ],
 )
-def test_the_outcome_is_what_the_message_says_and_never_a_guess(raw, outcome):
+def test_the_outcome_is_the_status_of_the_message_and_never_a_guess(raw, outcome):
     assert read_message(raw).results[0].outcome == outcome
 
 
@@ -186,7 +186,7 @@ def test_roles_of_the_frameworks_mean_the_same():
         "developer": "system",
         "USER": "user",
     }
-    assert {given: read_message({"role": given, "content": "x"}).role for given in pairs} == pairs
+    assert {pair: read_message({"role": pair, "content": "x"}).role for pair in pairs} == pairs
     assert read_message({"role": "客服", "content": "x"}).role == "客服"
 
 
@@ -199,13 +199,13 @@ def test_a_summary_is_marked():
     "raw", [None, "text", 7, {}, {"role": "user"}, {"type": "ai"}, {"content": "x"}, {"role": "", "content": "x"}, [1],
             {"lc": 1, "type": "constructor", "id": ["langchain", "llms", "OpenAI"], "kwargs": {"content": "x"}}],
 )  # fmt: skip
-def test_what_is_no_message_is_refused_without_telling_what_it_says(raw):
+def test_a_value_that_is_no_message_is_refused_without_its_content_in_the_error(raw):
     assert not looks_like_message(raw)
     with pytest.raises(NotAMessageError, match="is not a message"):
         read_message(raw)
 
 
-def test_the_refusal_tells_no_texts():
+def test_the_error_contains_no_texts():
     with pytest.raises(NotAMessageError) as caught:
         read_message({"secret_field": "SECRET TEXT"})
     assert "SECRET TEXT" not in str(caught.value)

@@ -38,7 +38,7 @@ def test_rows_are_read_a_part_at_a_time(database: sa.Engine):
     assert peak < 30 * 2**20, f"{peak / 2**20:.0f} MB"
 
 
-def test_what_a_sync_has_met_is_not_held_in_memory():
+def test_seen_items_of_a_sync_are_not_kept_in_memory():
     tracemalloc.start()
     try:
         with SeenItems() as visits:
@@ -67,10 +67,10 @@ def test_memory_of_a_sync_does_not_grow_with_the_table():
     """300,000 rows take hardly more than 100,000."""
     script = [sys.executable, str(ROOT / "benchmarks" / "rows.py"), "memory", "--rows", "300000"]
     done = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT)
-    held = {
+    megabytes = {
         int(rows.replace(",", "")): int(size)
         for rows, size in re.findall(r"([\d,]+) rows\s+(\d+) MB", done.stdout)
     }
     first = [int(size) for size in re.findall(r"rows\s+(\d+) MB", done.stdout.partition("synced again")[0])]
-    assert max(held) == 300_000
+    assert max(megabytes) == 300_000
     assert first[-1] < first[2] * 1.3, done.stdout
