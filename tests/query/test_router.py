@@ -19,7 +19,7 @@ def call(name, text, days, **more):
     return SourceDocument(name, text, metadata=metadata)
 
 
-def said(name, text, days):
+def dialogue(name, text, days):
     return SourceDocument(name, text, metadata={"type": "dialogue", "role": "user", "time": NOW - days * DAY})
 
 
@@ -31,8 +31,8 @@ def indexer(tmp_path_factory):
                 call("old", "解决错误 E1102：清洗滤芯", 30),
                 call("new", "解决错误 E1102：更换快插接头", 2),
                 call("other", "查询天气 上海 晴", 1),
-                said("tea", "我喜欢喝龙井茶", 1),
-                said("coffee", "我喜欢喝咖啡", 9),
+                dialogue("tea", "我喜欢喝龙井茶", 1),
+                dialogue("coffee", "我喜欢喝咖啡", 9),
             ],
             agent_id="lina",
         )
@@ -104,7 +104,7 @@ def test_a_model_cannot_reach_another_agent(indexer, answer, caplog):
         assert "left out" in caplog.text
 
 
-def test_what_was_said_yesterday_is_not_what_was_said_last_week(search, indexer):
+def test_yesterday_and_last_week_select_different_turns(search, indexer):
     lina = indexer.for_agent("lina")
     assert [hit.doc_id for hit in search("昨天我说过喜欢喝什么", store=lina)] == ["tea"]
     assert {hit.doc_id for hit in search("我说过喜欢喝什么", store=lina)} == {"tea", "coffee"}
@@ -137,10 +137,10 @@ def test_options_of_the_caller_come_first_and_narrow_further(search, indexer):
     ] == ["new"]
     assert search("E1102", mode="vector").mode == "vector"
     history = [("user", "E1102 报警怎么解决？"), ("assistant", "清洗滤芯。")]
-    found = search("那它上次是怎么解决的？", store=lina, history=history)
-    assert "E1102" in found.searched
-    assert "E1102" in found.route.query
-    assert found.searched == lina.search(found.route.query_without_history, history=history).searched
+    hits = search("那它上次是怎么解决的？", store=lina, history=history)
+    assert "E1102" in hits.searched
+    assert "E1102" in hits.route.query
+    assert hits.searched == lina.search(hits.route.query_without_history, history=history).searched
 
 
 def test_blank_questions_find_nothing(search):
