@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from langchain_core.embeddings import Embeddings
 
@@ -19,6 +20,19 @@ def stable_id(value: object) -> str:
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(repr, value)))}}}"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+class FixedClock:
+    """A clock that stands still until `now` is set or `pass_minutes` is called."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_minutes(self, minutes: float) -> None:
+        self.now += timedelta(minutes=minutes)
 
 
 class RecordingEmbeddings(Embeddings):
@@ -102,10 +116,10 @@ class GivenVectors(Embeddings):
         return [self.embed_query(text) for text in texts]
 
     def embed_query(self, text: str) -> list[float]:
-        found = self._vectors.get(text, self._default)
-        if found is None:
+        vector = self._vectors.get(text, self._default)
+        if vector is None:
             raise KeyError(f"no vector was given for {text!r}")
-        return list(map(float, found))
+        return list(map(float, vector))
 
 
 class MemoryConnector(BaseConnector):

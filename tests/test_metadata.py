@@ -146,7 +146,7 @@ def test_zone_whose_rules_changed_keeps_the_instant():
 
 
 @pytest.mark.parametrize(
-    ("given_value", "kept"),
+    ("value", "expected"),
     [
         ((1, (2, "x")), [1, [2, "x"]]),
         ({"b", "a", "c"}, ["a", "b", "c"]),
@@ -173,10 +173,10 @@ def test_zone_whose_rules_changed_keeps_the_instant():
     ],
     ids=stable_id,
 )
-def test_conversion_is_as_documented(given_value, kept):
-    back = normalise({"k": given_value})["k"]
-    assert back == kept
-    assert type(back) is type(kept)
+def test_conversion_is_as_documented(value, expected):
+    back = normalise({"k": value})["k"]
+    assert back == expected
+    assert type(back) is type(expected)
 
 
 def test_keys_that_are_string_enums_become_their_value():
@@ -287,7 +287,7 @@ def test_fingerprint_ignores_order_of_keys_at_every_level():
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
 
 
-def test_fingerprint_tells_types_and_values_apart():
+def test_fingerprint_distinguishes_types_and_values():
     values = [
         1,
         1.0,

@@ -15,29 +15,20 @@ from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, U
 from langchain_agentrag.search.fusion import MAX_RECENCY_BOOST
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 from tests.contracts.reference import MemoryConnector
+from tests.fakes import FixedClock
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 MODES = ("hybrid", "vector", "keyword")
 
 
-class Clock:
-    """A clock that stands still until it is told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> dt.datetime:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FixedClock:
+    return FixedClock(NOON)
 
 
 @pytest.fixture(params=[{}, {"exact_limit": 0, "chroma": "always"}], ids=["exact", "hnsw"])
-def indexer(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[DualIndexer]:
+def indexer(request: pytest.FixtureRequest, tmp_path: Path, clock: FixedClock) -> Iterator[DualIndexer]:
     with DualIndexer(tmp_path / "store", HashingEmbeddings(32), clock=clock, **request.param) as opened:
         yield opened
 
@@ -100,8 +91,8 @@ def test_a_range_holds_its_first_moment_and_not_its_last(indexer: DualIndexer) -
     indexer.index_documents(
         [SourceDocument(f"d{h}", "退款 refund", {"time": NOON + h * HOUR}) for h in range(4)]
     )
-    found = indexer.search("退款", 9, after=NOON + HOUR, before=NOON + 3 * HOUR)
-    assert ids(found) == {"d1", "d2"}
+    hits = indexer.search("退款", 9, after=NOON + HOUR, before=NOON + 3 * HOUR)
+    assert ids(hits) == {"d1", "d2"}
     assert not indexer.search("退款", 9, after=NOON + HOUR, before=NOON + HOUR)
     assert ids(indexer.search("refund", 9, after="2024-05-01", before=dt.date(2024, 5, 2))) == {
         "d0",
@@ -116,8 +107,8 @@ def test_a_range_narrows_a_filter_and_nobody_sees_more_through_it(indexer: DualI
     for agent in ("lina", "otto"):
         indexer.index_documents([SourceDocument(agent, "log entry", {"time": NOON, "type": "log"})], agent)
     for mode in MODES:
-        seen = indexer.for_agent("lina").search("log entry", 9, after=NOON, filter={"type": "log"}, mode=mode)
-        assert ids(seen) == {"shared", "lina"}
+        hits = indexer.for_agent("lina").search("log entry", 9, after=NOON, filter={"type": "log"}, mode=mode)
+        assert ids(hits) == {"shared", "lina"}
         assert not indexer.search("log entry", 9, after=NOON, filter={"type": "manual"}, mode=mode)
     assert ids(indexer.for_agent("otto").get(after="1d")) == {"shared", "otto"}
     indexer.for_agent("otto").delete(after="1d")
@@ -219,7 +210,7 @@ def test_without_times_nothing_changes_and_now_decides_the_age(indexer: DualInde
     )  # it is to come
 
 
-def test_the_bonus_tells_nothing_of_others(indexer: DualIndexer) -> None:
+def test_the_recency_boost_reveals_nothing_of_others(indexer: DualIndexer) -> None:
     dated(indexer, {"mine": DAY, "older": 9 * DAY}, "quarterly numbers 季度数据")
     alone = indexer.for_agent("lina").search("quarterly 季度", 5, recency=DAY)
     indexer.index_documents(
@@ -250,7 +241,7 @@ def gone(indexer: DualIndexer, agent: str | None, doc_id: str, query: str) -> No
 
 @pytest.mark.parametrize("agent", [None, "lina"])
 def test_what_has_expired_is_gone_at_that_moment_and_off_the_disk_after_a_sweep(
-    agent: str | None, indexer: DualIndexer, clock: Clock
+    agent: str | None, indexer: DualIndexer, clock: FixedClock
 ) -> None:
     secret = "一次性密码 onetimecode7741"
     indexer.index_documents([SourceDocument("stays", "password 密码 rules", {})], agent)
@@ -273,13 +264,13 @@ def test_what_has_expired_is_gone_at_that_moment_and_off_the_disk_after_a_sweep(
     assert indexer.expire().deleted == 0
     gone(indexer, agent, "code", secret)
     assert indexer.search("密码 onetimecode7741", 9, agent_id=agent) == before[1]
-    held = b"".join(path.read_bytes() for path in indexer.path.rglob("*") if path.is_file())
-    assert b"onetimecode7741" not in held
+    content = b"".join(path.read_bytes() for path in indexer.path.rglob("*") if path.is_file())
+    assert b"onetimecode7741" not in content
     assert_consistent(indexer)
     assert_isolated(indexer)
 
 
-def test_a_store_opened_later_knows_what_expires(indexer: DualIndexer, clock: Clock) -> None:
+def test_a_store_opened_later_knows_what_expires(indexer: DualIndexer, clock: FixedClock) -> None:
     indexer.index_documents(
         [SourceDocument("a", "alpha"), SourceDocument("b", "alpha", {"expires_at": NOON + DAY})]
     )
@@ -289,7 +280,7 @@ def test_a_store_opened_later_knows_what_expires(indexer: DualIndexer, clock: Cl
         assert other.stats().documents == 1
 
 
-def test_a_store_from_before_documents_could_expire_learns_it(tmp_path: Path, clock: Clock) -> None:
+def test_a_store_from_before_documents_could_expire_learns_it(tmp_path: Path, clock: FixedClock) -> None:
     options = {"embeddings": HashingEmbeddings(8), "clock": clock}
     with DualIndexer(tmp_path / "s", **options) as indexer:
         indexer.index_documents(
@@ -302,7 +293,7 @@ def test_a_store_from_before_documents_could_expire_learns_it(tmp_path: Path, cl
         assert indexer.expire().deleted == 1
 
 
-def test_writing_an_expired_document_anew_adds_it(indexer: DualIndexer, clock: Clock) -> None:
+def test_writing_an_expired_document_anew_adds_it(indexer: DualIndexer, clock: FixedClock) -> None:
     indexer.index_documents([SourceDocument("d", "first words")], ttl=HOUR)
     clock.now = NOON + DAY
     report = indexer.index_documents([SourceDocument("d", "other words")], ttl=HOUR)
@@ -316,7 +307,7 @@ def test_writing_an_expired_document_anew_adds_it(indexer: DualIndexer, clock: C
     assert ids(indexer.search("words")) == {"d"}
 
 
-def test_deleting_and_forgetting_count_what_is_still_there(indexer: DualIndexer, clock: Clock) -> None:
+def test_deleting_and_forgetting_count_what_is_still_there(indexer: DualIndexer, clock: FixedClock) -> None:
     view = indexer.for_agent("lina")
     view.index_documents([SourceDocument("a", "alpha"), SourceDocument("b", "beta")], ttl=HOUR)
     view.index_documents([SourceDocument("c", "gamma"), SourceDocument("d", "delta")])
@@ -329,7 +320,7 @@ def test_deleting_and_forgetting_count_what_is_still_there(indexer: DualIndexer,
 
 
 def test_an_expired_document_of_a_source_is_neither_stored_nor_stored_again(
-    indexer: DualIndexer, clock: Clock
+    indexer: DualIndexer, clock: FixedClock
 ) -> None:
     class Notes(MemoryConnector):
         def _load(self, key: str) -> list[SourceDocument]:
@@ -345,7 +336,9 @@ def test_an_expired_document_of_a_source_is_neither_stored_nor_stored_again(
     assert (second.added, second.skipped, second.failed) == (0, (), ())
 
 
-def test_many_expired_documents_are_swept_by_a_write(indexer: DualIndexer, clock: Clock, monkeypatch) -> None:
+def test_many_expired_documents_are_swept_by_a_write(
+    indexer: DualIndexer, clock: FixedClock, monkeypatch
+) -> None:
     monkeypatch.setattr("langchain_agentrag.indexer.EXPIRY_SWEEP_THRESHOLD", 5)
     indexer.index_documents([SourceDocument(f"d{n}", f"word {n}") for n in range(6)], ttl=HOUR)
     clock.now = NOON + DAY
@@ -361,12 +354,14 @@ def test_an_expiry_that_is_no_time_is_refused(indexer: DualIndexer) -> None:
         indexer.index_documents(["x"], ttl=-1)
 
 
-def test_a_document_that_says_when_it_expires_keeps_its_moment(indexer: DualIndexer) -> None:
+def test_a_document_with_an_expiry_time_keeps_it(indexer: DualIndexer) -> None:
     indexer.index_documents([SourceDocument("d", "text", {"expires_at": "2024-06-01"})], ttl=HOUR)
     assert indexer.get(["d"])[0].metadata["expires_at"] == "2024-06-01"
 
 
-def test_the_record_manager_takes_an_expired_document_for_absent(indexer: DualIndexer, clock: Clock) -> None:
+def test_the_record_manager_takes_an_expired_document_for_absent(
+    indexer: DualIndexer, clock: FixedClock
+) -> None:
     records = indexer.record_keys("n")
     indexer.index_documents([SourceDocument("d", "text")], ttl=HOUR)
     records.put(["d"], [None], 1.0)

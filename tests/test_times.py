@@ -103,8 +103,8 @@ def test_what_is_no_time_is_none(value: object) -> None:
     )
 )
 def test_a_moment_is_in_utc_or_none_and_nothing_raises(value: object) -> None:
-    found = parse_time(value)
-    assert found is None or (isinstance(found, dt.datetime) and found.tzinfo is UTC)
+    parsed = parse_time(value)
+    assert parsed is None or (isinstance(parsed, dt.datetime) and parsed.tzinfo is UTC)
 
 
 @given(st.datetimes(timezones=st.none() | st.timezones()), st.datetimes(timezones=st.none() | st.timezones()))
@@ -114,7 +114,7 @@ def test_moments_are_ordered_as_filters_order_them(one: dt.datetime, other: dt.d
         assert match({"t": {"$lt": other}}, {"t": one}) == (parse_time(one) < parse_time(other))
 
 
-def test_the_hour_that_comes_twice_is_told_apart() -> None:
+def test_the_repeated_hour_of_a_clock_change_is_distinguished() -> None:
     zone = ZoneInfo("America/New_York")
     first, second = (dt.datetime(2024, 11, 3, 1, 30, tzinfo=zone, fold=fold) for fold in (0, 1))
     assert parse_time(second) - parse_time(first) == dt.timedelta(hours=1)
