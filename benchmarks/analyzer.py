@@ -106,9 +106,9 @@ class Partition:
             stats = FieldStats(len(self.ids), int(lengths.sum()))
             norm = chosen.k1 * (1 - chosen.b + chosen.b * lengths / stats.average_length)
             for term, weight in terms.items():
-                found = self.postings[name].get(term)
-                if found is not None:
-                    rows, tf = found
+                posting = self.postings[name].get(term)
+                if posting is not None:
+                    rows, tf = posting
                     gain = weight * idf(stats.docs, len(rows)) * (chosen.k1 + 1)
                     scores[rows] += gain * tf / (tf + norm[rows])
         best = np.lexsort((np.arange(len(scores)), -scores))[:k]

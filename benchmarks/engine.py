@@ -1,10 +1,10 @@
 """Speed of the engine, embedding excluded: writing, reopening, hybrid search, filters, recall of the vector index.
 
-    python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer 100000] [--waiting 80000]
+    python benchmarks/engine.py [--shared 100000] [--private 5000] [--rounds 200] [--peer 100000] [--unindexed 80000]
 
 Vectors are given (384 dimensions, clustered as text embeddings are); texts are mixed Chinese and English. With
-`--peer N`, N of the texts are also written by langchain-chroma in the same run, for the ratio; with `--waiting N`, N of
-them are searched while they are unindexed, before their graph is built.
+`--peer N`, N of the texts are also written by langchain-chroma in the same run, for the ratio; with `--unindexed N`,
+N of them are searched while they are unindexed, before their graph is built.
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ def documents(texts: list[str], prefix: str) -> list[Document]:
 def recall(
     indexer: DualIndexer, queries: list[str], model: PreparedEmbeddings, texts: list[str], vectors: np.ndarray
 ) -> float:
-    found = []
+    recalls = []
     for query in queries:
         exact = np.argsort(-(vectors @ model.known[query]))[:10]
-        got = {hit.text for hit in indexer.vector_search(query, k=10)}
-        found.append(sum(texts[i] in got for i in exact) / 10)
-    return statistics.mean(found)
+        approximate = {hit.text for hit in indexer.vector_search(query, k=10)}
+        recalls.append(sum(texts[i] in approximate for i in exact) / 10)
+    return statistics.mean(recalls)
 
 
 def import_seconds(module: str) -> float:
@@ -209,11 +209,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--peer", type=int, default=0, metavar="N", help="compare writing N texts")
     parser.add_argument(
-        "--waiting",
+        "--unindexed",
         type=int,
         default=0,
         metavar="N",
-        dest="unindexed",
         help="search while N wait for the graph",
     )
     parser.add_argument("--store", help="keep the store here, and reuse it when it is there")

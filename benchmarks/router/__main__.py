@@ -86,8 +86,8 @@ def wrong(name: str) -> list[tuple[str, dict[str, Any]]]:
     """Questions of a set with an unexpected route, and the values (actual, expected) that differ."""
     errors = []
     for line in questions(name):
-        want, got = expected(line), routed(line)
-        differences = {key: (got[key], want[key]) for key in want if got[key] != want[key]}
+        want, actual = expected(line), routed(line)
+        differences = {key: (actual[key], want[key]) for key in want if actual[key] != want[key]}
         if differences:
             errors.append((line["question"], differences))
     return errors
@@ -128,8 +128,8 @@ def main() -> None:
         )
         for question, differences in missed if options.wrong else ():
             print(f"    {question}")
-            for key, (got, want) in differences.items():
-                print(f"        {key}: {got}, expected {want}")
+            for key, (actual, want) in differences.items():
+                print(f"        {key}: {actual}, expected {want}")
 
 
 if __name__ == "__main__":

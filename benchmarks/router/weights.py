@@ -26,11 +26,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def ndcg(results: list[str], relevant: dict[str, int]) -> float:
-    got = sum(
+    gain = sum(
         (2 ** relevant.get(doc_id, 0) - 1) / math.log2(place + 2) for place, doc_id in enumerate(results[:10])
     )
     best = sorted(relevant.values(), reverse=True)[:10]
-    return got / sum((2**grade - 1) / math.log2(place + 2) for place, grade in enumerate(best))
+    return gain / sum((2**grade - 1) / math.log2(place + 2) for place, grade in enumerate(best))
 
 
 def main() -> None:
