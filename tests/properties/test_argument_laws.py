@@ -64,7 +64,7 @@ schemas = st.builds(
 
 @given(schemas, st.dictionaries(names, values, max_size=4) | values)
 def test_whatever_is_accepted_is_valid_and_whatever_is_not_is_explained(schema, arguments):
-    given_schema, given_arguments = copy.deepcopy(schema), copy.deepcopy(arguments)
+    original_schema, original_arguments = copy.deepcopy(schema), copy.deepcopy(arguments)
     known = ArgumentSchema(schema)
     for language in ("en", "zh"):
         checked = known.validate(arguments, language)
@@ -75,8 +75,8 @@ def test_whatever_is_accepted_is_valid_and_whatever_is_not_is_explained(schema, 
             assert Draft202012Validator(schema).is_valid(checked.arguments)
             assert checked.arguments.keys() <= schema["properties"].keys()
             assert known.validate(checked.arguments, language) == checked
-    assert schema == given_schema
-    assert repr(arguments) == repr(given_arguments)
+    assert schema == original_schema
+    assert repr(arguments) == repr(original_arguments)
 
 
 @given(schemas, st.dictionaries(names, values, max_size=4))

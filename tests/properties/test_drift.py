@@ -37,7 +37,7 @@ def test_a_store_with_a_history_answers_as_one_built_fresh(size, queries):
             for name in "ab"
         )
         with old, new:
-            documents = lived(old, dice, size)
+            documents = fill_and_change(old, dice, size)
             new.index_documents(documents)
             assert old.verify().ok
             hits, others = compared(old, new, dice, queries)
@@ -47,9 +47,9 @@ def test_a_store_with_a_history_answers_as_one_built_fresh(size, queries):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def lived(store: DualIndexer, dice: random.Random, size: int) -> list[SourceDocument]:
+def fill_and_change(store: DualIndexer, dice: random.Random, size: int) -> list[SourceDocument]:
     """Fill a store, then replace, delete and add a twentieth of it ten times; what is left, in order."""
-    held: dict[str, SourceDocument] = {}
+    stored: dict[str, SourceDocument] = {}
 
     def put(names: list[str]) -> None:
         documents = [
@@ -60,18 +60,18 @@ def lived(store: DualIndexer, dice: random.Random, size: int) -> list[SourceDocu
             )
             for name in names
         ]
-        held.update(zip(names, documents, strict=True))
+        stored.update(zip(names, documents, strict=True))
         store.index_documents(documents)
 
     put([str(number) for number in range(size)])
     for turn in range(1, 11):
-        put(dice.sample(list(held), size // 20))
-        dead = dice.sample(list(held), size // 20)
+        put(dice.sample(list(stored), size // 20))
+        dead = dice.sample(list(stored), size // 20)
         store.delete(dead)
         for name in dead:
-            del held[name]
+            del stored[name]
         put([str(turn * 10 * size + number) for number in range(size // 20)])
-    return list(held.values())
+    return list(stored.values())
 
 
 def compared(old: DualIndexer, new: DualIndexer, dice: random.Random, queries: int) -> tuple[int, int]:
@@ -85,12 +85,12 @@ def compared(old: DualIndexer, new: DualIndexer, dice: random.Random, queries: i
                     store.search(query, 10, mode=mode, filter=where, fusion="convex") for store in (old, new)
                 )
                 first, second = (
-                    {(hit.doc_id, hit.chunk_id): hit for hit in found} for found in (ours, theirs)
+                    {(hit.doc_id, hit.chunk_id): hit for hit in answer} for answer in (ours, theirs)
                 )
                 assert list(first)[:1] == list(second)[:1]
                 for address in first.keys() & second.keys():
                     assert first[address].score == second[address].score
-                    evidence = [found[address].explanation.keyword for found in (first, second)]
+                    evidence = [answer[address].explanation.keyword for answer in (first, second)]
                     assert (evidence[0] and evidence[0].raw) == (evidence[1] and evidence[1].raw)
                 hits += len(second)
                 others += len(second.keys() - first.keys())

@@ -63,10 +63,10 @@ filters = st.recursive(
 
 @given(filters, metadatas)
 def test_connectives_are_those_of_logic(where, metadata):
-    found = match(where, metadata)
-    assert match({"$not": where}, metadata) is not found
-    assert match({"$not": {"$not": where}}, metadata) is found
-    assert match({"$and": [where]}, metadata) is match({"$or": [where]}, metadata) is found
+    matched = match(where, metadata)
+    assert match({"$not": where}, metadata) is not matched
+    assert match({"$not": {"$not": where}}, metadata) is matched
+    assert match({"$and": [where]}, metadata) is match({"$or": [where]}, metadata) is matched
 
 
 @given(st.lists(filters, max_size=4), metadatas)
@@ -96,12 +96,13 @@ def test_a_parsed_filter_means_the_same_and_survives_storing(where, metadata):
 def by_column(node, rows):
     """Evaluate as an engine does: each leaf once per distinct (value, present), then combine the masks."""
     if isinstance(node, Condition):
-        seen: dict[str, bool] = {}
+        results: dict[str, bool] = {}
         return [
-            seen.setdefault(repr(cell), node.test(*cell)) for cell in (lookup(row, node.key) for row in rows)
+            results.setdefault(repr(cell), node.test(*cell))
+            for cell in (lookup(row, node.key) for row in rows)
         ]
     if isinstance(node, Not):
-        return [not found for found in by_column(node.part, rows)]
+        return [not value for value in by_column(node.part, rows)]
     columns = [by_column(part, rows) for part in node.parts]
     join = all if isinstance(node, And) else any
     assert isinstance(node, And | Or)

@@ -43,7 +43,7 @@ def test_two_values_have_one_text_exactly_when_they_are_the_same(a, b):
 
 
 @given(st.lists(scalars, max_size=3), st.lists(scalars, max_size=3))
-def test_values_that_nearly_collide_are_told_apart(a, b):
+def test_values_that_nearly_collide_are_distinguished(a, b):
     assert (canonical(a) == canonical(b)) == same(a, b)
 
 

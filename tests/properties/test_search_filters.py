@@ -1,4 +1,4 @@
-"""A search under a filter finds exactly the documents the filter's definition keeps, in every leg and on every path."""
+"""A search under a filter finds exactly the documents the filter's definition keeps, in every index and on every path."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("agent", [None, "agent"])
-def test_every_leg_finds_exactly_what_the_definition_keeps(options, agent):
+def test_every_index_returns_exactly_what_the_definition_keeps(options, agent):
     @settings(max_examples=15)
     @given(st.lists(metadata, min_size=1, max_size=12), st.lists(FILTERS, min_size=25, max_size=25))
-    def check(found: list[dict], wheres: list[dict]) -> None:
-        documents = [SourceDocument(f"d{i}", f"{WORD} {i}", values) for i, values in enumerate(found)]
+    def check(metadatas: list[dict], wheres: list[dict]) -> None:
+        documents = [SourceDocument(f"d{i}", f"{WORD} {i}", values) for i, values in enumerate(metadatas)]
         with store(documents, agent, **options) as indexer:
             for where in wheres:
                 agree(indexer, documents, agent, where)
@@ -160,8 +160,8 @@ def test_a_filter_on_the_place_of_a_passage_keeps_that_passage_only():
     for options in OPTIONS.values():
         with store([SourceDocument("d", text, {}, kind="markdown")], None, **options) as indexer:
             lines = {hit.locator["line"]: hit.text for hit in indexer.search(WORD, 10)}
-            for line, found in lines.items():
-                assert [hit.text for hit in indexer.search(WORD, 10, filter={"line": line})] == [found]
+            for line, line_text in lines.items():
+                assert [hit.text for hit in indexer.search(WORD, 10, filter={"line": line})] == [line_text]
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_a_filter_on_the_agent_narrows_and_never_widens(agent_filter, options):
         for agent in ("a", "b"):
             indexer.index_documents([SourceDocument(agent, f"{WORD} {agent}")], agent)
         for mode in MODES:
-            found = {
+            doc_ids = {
                 hit.doc_id for hit in indexer.search(WORD, 10, agent_id="a", filter=agent_filter, mode=mode)
             }
-            assert found <= {"s", "a"}
-            assert found == {
+            assert doc_ids <= {"s", "a"}
+            assert doc_ids == {
                 name
                 for name, owner in (("s", None), ("a", "a"))
                 if filters.match(agent_filter, {"agent_id": owner})
