@@ -46,17 +46,17 @@ QUERIES = ["数据库连接超时", "gateway timeout", "E1102 网关 restart", "
 
 
 def documents(numbers: range, version: int = 0) -> list[SourceDocument]:
-    found = []
+    batch = []
     for number in numbers:
         rng = random.Random(f"{number} {version}")
-        found.append(
+        batch.append(
             SourceDocument(
                 f"d{number}",
                 f"{' '.join(rng.choices(WORDS, k=9))} 第{number}号 case{number}",
                 {"half": number % 2, "tenth": number % 10, "version": version},
             )
         )
-    return found
+    return batch
 
 
 def answers(store: DualIndexer, agent: str | None = None) -> list[list[tuple[object, ...]]]:
@@ -148,7 +148,7 @@ def test_a_filter_gets_its_k_hits_however_the_rows_are_spread(store: DualIndexer
         assert {int(hit.doc_id[1:]) % 10 for hit in hits} == {value}
 
 
-def test_an_agent_is_told_of_its_own_and_shared_rows_only(store: DualIndexer):
+def test_stats_of_an_agent_count_its_own_and_shared_rows_only(store: DualIndexer):
     store.index_documents(documents(range(40)), "a")
     store.index_documents(documents(range(30)), "b")
     assert (unindexed(store, "a"), unindexed(store, "b"), unindexed(store, "c"), unindexed(store)) == (

@@ -165,9 +165,9 @@ def test_an_error_in_any_step_leaves_all_of_a_batch_or_nothing(
         acknowledged = False
     assert not pending, "the step was not reached"
     monkeypatch.undo()
-    found = {int(d.doc_id): d.text for d in indexer.get([str(n) for n in range(60)])}
+    texts = {int(d.doc_id): d.text for d in indexer.get([str(n) for n in range(60)])}
     state = next(
-        (m for m in (after, before) if found == {n: text_of(None, n, v) for n, v in m.items()}), None
+        (m for m in (after, before) if texts == {n: text_of(None, n, v) for n, v in m.items()}), None
     )
     assert state is not None, "part of a batch is there"
     assert not acknowledged or state == after
@@ -230,11 +230,11 @@ def fill(folder: Path, limit: int) -> int:
 
 def assert_prefix_survived(folder: Path, acknowledged: int) -> None:
     with DualIndexer(folder, **OPEN) as indexer:
-        held = indexer.stats().documents
-        assert acknowledged <= held < acknowledged + 500
-        assert_holds(indexer, dict.fromkeys(range(held), 0))
-        indexer.index_documents(documents(range(held, held + 100)))
-        assert_holds(indexer, dict.fromkeys(range(held + 100), 0))
+        count = indexer.stats().documents
+        assert acknowledged <= count < acknowledged + 500
+        assert_holds(indexer, dict.fromkeys(range(count), 0))
+        indexer.index_documents(documents(range(count, count + 100)))
+        assert_holds(indexer, dict.fromkeys(range(count + 100), 0))
 
 
 @pytest.mark.parametrize("limit", [700_000, 1_500_000, 3_000_000])
@@ -281,9 +281,9 @@ def copy(sound: Path, tmp_path: Path) -> Path:
 
 
 def files(folder: Path, pattern: str) -> list[Path]:
-    found = [path for path in folder.rglob(pattern) if path.is_file() and path.stat().st_size]
-    assert found
-    return found
+    files = [path for path in folder.rglob(pattern) if path.is_file() and path.stat().st_size]
+    assert files
+    return files
 
 
 def cut(path: Path, share: float) -> None:

@@ -62,16 +62,16 @@ def traces(*more: str) -> list[str]:
 
 
 def terms_of_secrets() -> set[tuple[str, str]]:
-    analyzer, found = Analyzer(), set()
+    analyzer, stored_terms = Analyzer(), set()
     for text in SECRETS.values():
         terms = analyzer.analyze(text, "")
-        found |= {(field, term) for field in ("words", "grams") for term in getattr(terms, field)}
-    return found
+        stored_terms |= {(field, term) for field in ("words", "grams") for term in getattr(terms, field)}
+    return stored_terms
 
 
 def assert_gone(indexer: DualIndexer, *more: str) -> None:
-    found = find_deleted_text(indexer._store, traces(*more))
-    assert found == []
+    problems = find_deleted_text(indexer._store, traces(*more))
+    assert problems == []
     # the dictionaries themselves: only terms that some live row has
     common = {
         (field, term)
@@ -96,8 +96,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> DualIndexer:
 def test_the_scan_sees_what_is_there(store: DualIndexer):
     with store as indexer:
         indexer.index_documents([*filler(20), *secrets()])
-        found = find_deleted_text(indexer._store, [*traces(), "never stored anywhere"])
-        numbers = {int(finding.rsplit(" ", 1)[1]) for finding in found if finding.startswith("catalog")}
+        problems = find_deleted_text(indexer._store, [*traces(), "never stored anywhere"])
+        numbers = {int(finding.rsplit(" ", 1)[1]) for finding in problems if finding.startswith("catalog")}
         assert numbers >= set(range(len(SECRETS)))
         assert len(traces()) not in numbers
         indexer._store.catalog.connection().execute("DELETE FROM chunks WHERE text = ?", (SECRETS["en"],))
@@ -205,7 +205,7 @@ def test_deletion_in_one_process_erases_from_under_another_that_reads(tmp_path: 
         assert len(reader.search("row 7", 5)) == 5
 
 
-def test_erasure_that_fails_is_told_and_done_when_the_store_is_opened_again(
+def test_failed_erasure_is_reported_and_done_when_the_store_is_opened_again(
     store: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
     with store as indexer:
@@ -228,7 +228,7 @@ def test_erasure_that_fails_is_told_and_done_when_the_store_is_opened_again(
         assert_gone(again, OWNER)
 
 
-def test_a_reader_with_an_old_snapshot_delays_the_erasure_and_the_caller_is_told(
+def test_a_reader_with_an_old_snapshot_delays_the_erasure_and_the_caller_gets_an_error(
     store: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("langchain_agentrag.store.catalog._BUSY_SECONDS", 0.2)

@@ -136,24 +136,24 @@ def test_text_that_was_replaced_and_comes_back_is_not_embedded_again_but_deleted
 
 
 def test_twelve_thousand_documents_go_in_with_one_call(tmp_path: Path):
-    seen = []
+    reports = []
     documents = [Document(page_content=f"word {i}", id=f"d{i}", metadata={"n": i}) for i in range(12_000)]
     with DualIndexer(tmp_path / "s", RecordingEmbeddings(dim=8), chroma="always") as store:
-        report = store.index_documents(documents, on_progress=seen.append)
+        report = store.index_documents(documents, on_progress=reports.append)
         assert report.added == store.stats().documents == 12_000
         assert ids(store.search("11999", 1)) == ["d11999"]
         assert store._store.indexes.vector_index(store._store.catalog.partition(None)).count() == 12_000
-    assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
-    assert seen[-1].done == seen[-1].total == 12_000
-    assert seen[-1].chunks == 12_000
+    assert [progress.done for progress in reports] == sorted(progress.done for progress in reports)
+    assert reports[-1].done == reports[-1].total == 12_000
+    assert reports[-1].chunks == 12_000
 
 
 def test_a_generator_goes_in_without_a_total(tmp_path: Path):
-    seen = []
+    reports = []
     with DualIndexer(tmp_path / "s", "hash", chroma="auto") as store:
-        store.index_documents((f"word {i}" for i in range(100)), on_progress=seen.append)
+        store.index_documents((f"word {i}" for i in range(100)), on_progress=reports.append)
         assert store.stats().documents == 100
-    assert {progress.total for progress in seen} == {None}
+    assert {progress.total for progress in reports} == {None}
 
 
 @pytest.mark.parametrize("where", ["text", "count"])
@@ -207,8 +207,8 @@ def test_any_agent_ids_are_kept_apart_exactly(tmp_path: Path):
             store.index_documents([SourceDocument("d", f"word of {number}")], agent)
         for number, agent in enumerate(AGENTS):
             for mode in MODES:
-                found = {hit.text for hit in store.search("word", 50, mode=mode, agent_id=agent)}
-                assert found == {"word for all", f"word of {number}"}
+                texts = {hit.text for hit in store.search("word", 50, mode=mode, agent_id=agent)}
+                assert texts == {"word for all", f"word of {number}"}
             assert store.read("d", agent_id=agent).text == f"word of {number}"
         for mode in MODES:
             assert {hit.text for hit in store.search("word", 50, mode=mode)} == {"word for all"}
@@ -394,7 +394,7 @@ def test_forgetting_an_agent_disturbs_no_search_that_is_under_way(tmp_path: Path
         def search(store: DualIndexer) -> None:
             while not done.is_set():
                 hits = store.search("apple word7", 10, mode="vector")
-                troubles.extend(trouble for trouble in hits.degraded if "malformed" in trouble)
+                troubles.extend(warning for warning in hits.degraded if "malformed" in warning)
                 if len(hits) != 10:
                     troubles.append(f"{len(hits)} hits")
 

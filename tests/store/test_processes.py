@@ -138,8 +138,8 @@ def assert_holds(folder: Path, live: dict[int, int]) -> None:
         report = indexer.verify()
         assert report.ok, report.problems
         assert report.documents == len(live)
-        found = {int(d.doc_id): d.text for d in indexer.get([str(n) for n in live])}
-        assert found == {n: text_of(None, n, version) for n, version in live.items()}
+        texts = {int(d.doc_id): d.text for d in indexer.get([str(n) for n in live])}
+        assert texts == {n: text_of(None, n, version) for n, version in live.items()}
         for number in random.Random(1).sample(sorted(live), 8):
             find(indexer, number, None, live[number])
 
@@ -320,8 +320,8 @@ def test_sixteen_threads_that_read_and_write_lose_nothing(tmp_path: Path):
                 find(indexer, numbers[3])
                 indexer.search("轴 kalomi", 5)
                 indexer.delete([str(numbers[0])])
-                found = indexer.keyword_search(word_of(None, numbers[0], 0), 50)
-                assert str(numbers[0]) not in {hit.doc_id for hit in found}
+                hits = indexer.keyword_search(word_of(None, numbers[0], 0), 50)
+                assert str(numbers[0]) not in {hit.doc_id for hit in hits}
                 indexer.read(str(numbers[1]))
 
         with ThreadPoolExecutor(16) as pool:
@@ -338,7 +338,7 @@ async def test_two_hundred_concurrent_calls_of_a_retriever_agree_with_one_call_e
         queries = [text_of(None, number, 0) for number in range(200)]
         together = await asyncio.gather(*(retriever.ainvoke(query) for query in queries))
         alone = [retriever.invoke(query) for query in queries[::20]]
-        assert [found[0].page_content for found in together] == queries
+        assert [results[0].page_content for results in together] == queries
         assert together[::20] == alone
 
 
@@ -380,11 +380,11 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path):
 
 
 def open_files(part: str) -> list[str]:
-    found = []
+    names = []
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            found.append(str(entry.readlink()))
-    return [name for name in found if part in name]
+            names.append(str(entry.readlink()))
+    return [name for name in names if part in name]
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
