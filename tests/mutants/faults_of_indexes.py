@@ -32,12 +32,12 @@ from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
 @fault("the filter reaches the vector index only")
 def _() -> Any:
-    return around(searcher, "keyword_rows", lambda original, *given: original(*given[:-1], None))
+    return around(searcher, "keyword_rows", lambda original, *args: original(*args[:-1], None))
 
 
 @fault("the filter reaches the keyword index only")
 def _() -> Any:
-    return around(searcher, "vector_rows", lambda original, *given: original(*given[:-1], None))
+    return around(searcher, "vector_rows", lambda original, *args: original(*args[:-1], None))
 
 
 @fault("the filter is applied after the limit, over HNSW", **ON_CHROMA)
@@ -59,8 +59,8 @@ def _() -> Any:
 
 @fault("unindexed rows are not scanned", **BEHIND)
 def _() -> Any:
-    def blind(original: Any, *given: Any, after: int = -1) -> Any:
-        return [] if after >= 0 else original(*given)
+    def blind(original: Any, *args: Any, after: int = -1) -> Any:
+        return [] if after >= 0 else original(*args)
 
     both = ExitStack()
     both.enter_context(
@@ -120,9 +120,9 @@ def _() -> Any:
 @fault("document frequencies go on counting the deleted")
 def _() -> Any:
     def stale(original: Any, self: Any, query: Any) -> Any:
-        found = self._index.searcher()
+        searcher = self._index.searcher()
         return {
-            field: {term: found.doc_freq(field, term) for term in terms} for field, terms in query.items()
+            field: {term: searcher.doc_freq(field, term) for term in terms} for field, terms in query.items()
         }
 
     return around(keyword_index.TantivyKeywordIndex, "doc_freqs", stale)
@@ -150,8 +150,8 @@ def _() -> Any:
 @fault("one memory of rows for all partitions")
 def _() -> Any:
     def first(original: Any, self: Any, partition: Any) -> Any:
-        held = next(iter(self._caches.values()), None)
-        return held or original(self, partition)
+        cache = next(iter(self._caches.values()), None)
+        return cache or original(self, partition)
 
     return around(indexes.PartitionIndexes, "cache", first)
 
@@ -159,10 +159,10 @@ def _() -> Any:
 @fault("vectors of other agents' texts are taken over")
 def _() -> Any:
     def anybody(original: Any, connection: Any, owner: Any, hashes: Any) -> Any:
-        found: dict[Any, Any] = {}
+        by_hash: dict[Any, Any] = {}
         for (other,) in connection.execute("SELECT owner FROM partitions").fetchall():
-            found |= original(connection, other, hashes)
-        return found
+            by_hash |= original(connection, other, hashes)
+        return by_hash
 
     return around(pipeline, "cached_vectors", anybody)
 
@@ -173,12 +173,12 @@ def _() -> Any:
 @fault("an update merges metadata")
 def _() -> Any:
     def merged(original: Any, connection: Any, put: Any, partition: int, *rest: Any, **options: Any) -> Any:
-        held = connection.execute(
+        row = connection.execute(
             "SELECT metadata FROM documents WHERE partition = ? AND doc_id = ?",
             (partition, put.document.doc_id),
         ).fetchone()
-        if held:
-            metadata = {**decode(held[0]), **put.document.metadata}
+        if row:
+            metadata = {**decode(row[0]), **put.document.metadata}
             put = replace(put, document=replace(put.document, metadata=metadata))
         return original(connection, put, partition, *rest, **options)
 
@@ -197,13 +197,13 @@ def _() -> Any:
 
 @fault("an update moves a document to the end of the order")
 def _() -> Any:
-    def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, given: Any) -> Any:
-        held = commit._document_key(connection, partition, put.document.doc_id)
-        if held is not None:
-            commit._remove_document(connection, partition, held, tally, keep=given.keep_vectors)
-        key, _ = original(connection, put, partition, tally, given)
-        tally.documents += held is not None
-        return key, held is not None
+    def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, options: Any) -> Any:
+        existing = commit._document_key(connection, partition, put.document.doc_id)
+        if existing is not None:
+            commit._remove_document(connection, partition, existing, tally, keep=options.keep_vectors)
+        key, _ = original(connection, put, partition, tally, options)
+        tally.documents += existing is not None
+        return key, existing is not None
 
     return around(commit, "_replace_document", moved)
 
@@ -252,8 +252,8 @@ def _() -> Any:
 def _() -> Any:
     def once(original: Any, self: Any, request: Any) -> Any:
         hits = original(self, request)
-        seen = {hit.text: hit for hit in reversed(hits)}
-        return Hits([hit for hit in hits if seen[hit.text] is hit], query=hits.query, mode=hits.mode)
+        hit_by_text = {hit.text: hit for hit in reversed(hits)}
+        return Hits([hit for hit in hits if hit_by_text[hit.text] is hit], query=hits.query, mode=hits.mode)
 
     return around(searcher.Searcher, "search", once)
 
@@ -291,9 +291,7 @@ def _() -> Any:
 
 @fault("the indexes are exchanged in fusion")
 def _() -> Any:
-    return around(
-        ranking, "fuse_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])
-    )
+    return around(ranking, "fuse_scores", lambda original, *args: original(*args[:-2], args[-1], args[-2]))
 
 
 @fault("scores are not calibrated")
@@ -303,8 +301,8 @@ def _() -> Any:
 
 @fault("spans of highlights are off by one")
 def _() -> Any:
-    def shifted(original: Any, self: Any, *given: Any) -> Any:
-        return [(start + 1, stop + 1) for start, stop in original(self, *given)]
+    def shifted(original: Any, self: Any, *args: Any) -> Any:
+        return [(start + 1, stop + 1) for start, stop in original(self, *args)]
 
     return around(searcher.Searcher, "_spans", shifted)
 

@@ -30,10 +30,10 @@ SECRETS = ["swordfish", "marlin", "halibut", "turbot", "sardine", "mackerel"]
 
 @pytest.fixture(params=[{}, ON_CHROMA], ids=["exact", "hnsw"])
 def world(request):
-    made = World(twins=False, **request.param)
+    opened = World(twins=False, **request.param)
     agents = ["a", "a1", "A", "a ", "caf\u00e9", "cafe\u0301"]
     for place, (agent, secret) in enumerate(zip(agents, SECRETS, strict=True)):
-        made.put(
+        opened.put(
             agent,
             [
                 SourceDocument(
@@ -42,9 +42,9 @@ def world(request):
                 for n in range(4)
             ],
         )
-    made.put(None, [SourceDocument("shared", "共享 数据库 手册 alpha。\n\n第二段 密码 重置。" * 3)])
-    yield made
-    made.close()
+    opened.put(None, [SourceDocument("shared", "共享 数据库 手册 alpha。\n\n第二段 密码 重置。" * 3)])
+    yield opened
+    opened.close()
 
 
 def test_a_sound_store_passes(world):
@@ -56,10 +56,10 @@ def test_a_sound_store_passes(world):
 
 
 @pytest.mark.parametrize("title", LEAKS)
-def test_a_leak_is_found_and_told_without_the_text(world, title):
-    with FAULTS[title][0](), pytest.raises(AssertionError, match=LEAKS[title]) as found:
+def test_a_leak_is_found_and_reported_without_the_text(world, title):
+    with FAULTS[title][0](), pytest.raises(AssertionError, match=LEAKS[title]) as caught:
         assert_isolated(world.indexer, sample=100)
-    assert not any(secret in str(found.value) for secret in SECRETS)
+    assert not any(secret in str(caught.value) for secret in SECRETS)
 
 
 def test_a_leak_by_a_filter_is_found(world):
@@ -69,15 +69,15 @@ def test_a_leak_by_a_filter_is_found(world):
     from langchain_agentrag.search import searcher
     from langchain_agentrag.store.queries import VisiblePartition
 
-    def opened(original, self, request):
-        if "agent_id" in filter_keys(request.condition):
+    def opened(original, self, prepared):
+        if "agent_id" in filter_keys(prepared.request.condition):
             everybody = [VisiblePartition(part) for part in self._store.catalog.partitions() if part.chunks]
             with (
                 around(searcher.Searcher, "_partitions", lambda _, self, scope, **__: everybody),
                 around(Scope, "admits", lambda _, self, owner: True),
             ):
-                return original(self, request)
-        return original(self, request)
+                return original(self, prepared)
+        return original(self, prepared)
 
     with around(searcher.Searcher, "search", opened), pytest.raises(AssertionError, match="agent_id"):
         assert_isolated(world.indexer)
@@ -117,9 +117,9 @@ def test_damage_in_the_catalog_is_found(world, kind):
             statement,
             {name: value for name, value in (("row", row), ("nan", nan)) if f":{name}" in statement},
         )
-    with pytest.raises(AssertionError, match=expected) as found:
+    with pytest.raises(AssertionError, match=expected) as caught:
         assert_consistent(world.indexer)
-    assert not any(secret in str(found.value) for secret in SECRETS)
+    assert not any(secret in str(caught.value) for secret in SECRETS)
 
 
 def test_damage_in_the_keyword_index_is_found(world):
@@ -148,7 +148,7 @@ def test_damage_in_chroma_is_found(world):
         assert_consistent(world.indexer)
 
 
-def test_the_command_line_tells_damage_by_its_exit_code(world):
+def test_the_exit_code_of_the_command_line_reports_damage(world):
     folder = world.folder / "store"
     world.indexer.close()
     run = CliRunner().invoke(app, ["verify", "--deep", "--store", str(folder)])

@@ -16,7 +16,9 @@ from tests.contracts.reference_fusion import reference_fusion
 
 
 def views() -> list[dict[str, Any]]:
-    return [{**normalise(held), "agent_id": None, "doc_id": f"d{n}"} for n, held in enumerate(DOCUMENTS)]
+    return [
+        {**normalise(document), "agent_id": None, "doc_id": f"d{n}"} for n, document in enumerate(DOCUMENTS)
+    ]
 
 
 def evaluated(
@@ -90,22 +92,22 @@ FILTERS: dict[str, tuple[Any, Any]] = {
     "equality never matches": (wrong_leaf("$eq", lambda *_: False), right_node),
     "equality folds case": (wrong_leaf("$eq", lambda c, value, _: _folded(value) == _folded(c.operand)), right_node),
     "equality in Python's sense, 1 == True": (wrong_leaf("$eq", lambda c, value, _: value == c.operand), right_node),
-    "equality by text, 3 == '3'": (wrong_leaf("$eq", lambda c, value, here: here and str(value) == str(c.operand)), right_node),
-    "$ne skips documents without the key": (wrong_leaf("$ne", lambda c, value, here: here and c.test(value, here)), right_node),
+    "equality by text, 3 == '3'": (wrong_leaf("$eq", lambda c, value, present: present and str(value) == str(c.operand)), right_node),
+    "$ne skips documents without the key": (wrong_leaf("$ne", lambda c, value, present: present and c.test(value, present)), right_node),
     "$in as equality with its first": (
-        wrong_leaf("$in", lambda c, value, here: bool(c.operand) and Condition(c.key, "$eq", c.operand[0]).test(value, here)),
+        wrong_leaf("$in", lambda c, value, present: bool(c.operand) and Condition(c.key, "$eq", c.operand[0]).test(value, present)),
         right_node,
     ),
     "$nin matches everything": (wrong_leaf("$nin", lambda *_: True), right_node),
     "$gte as $gt": (wrong_leaf("$gte", as_op("$gt")), right_node),
     "$lt as $lte": (wrong_leaf("$lt", as_op("$lte")), right_node),
-    "$gt compares texts": (wrong_leaf("$gt", lambda c, value, here: here and str(value) > str(c.operand)), right_node),
+    "$gt compares texts": (wrong_leaf("$gt", lambda c, value, present: present and str(value) > str(c.operand)), right_node),
     "$contains looks into texts only": (
         wrong_leaf("$contains", lambda c, value, _: isinstance(value, str) and str(c.operand) in value),
         right_node,
     ),
     "$exists takes None for absent": (
-        wrong_leaf("$exists", lambda c, value, here: (here and value is not None) is c.operand),
+        wrong_leaf("$exists", lambda c, value, present: (present and value is not None) is c.operand),
         right_node,
     ),
     "paths are not followed": (lambda c, view: c.test(view.get(c.key), c.key in view), right_node),

@@ -91,8 +91,8 @@ class QueriesDiffer(Analyzer):
     """The index folds traditional characters and stems; the query does not."""
 
     def analyze_query(self, text):
-        found = super().analyze_query(text)
-        return {**found, "words": dict.fromkeys(text.split(), 1.0) or found["words"]}
+        terms = super().analyze_query(text)
+        return {**terms, "words": dict.fromkeys(text.split(), 1.0) or terms["words"]}
 
 
 class SpansOffByOne(Analyzer):
@@ -130,6 +130,6 @@ class Remembers(Analyzer):
 class NegativeWeights(Analyzer):
     def analyze_query(self, text):
         return {
-            field: {term: -w for term, w in found.items()}
-            for field, found in super().analyze_query(text).items()
+            field: {term: -w for term, w in weights.items()}
+            for field, weights in super().analyze_query(text).items()
         }
