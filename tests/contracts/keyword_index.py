@@ -132,7 +132,7 @@ class KeywordIndexContract:
         index.delete(list(index.rows()))
         assert index.doc_freqs({"words": {"alpha": 1.0}}) == {"words": {"alpha": 0}}
 
-    def test_rows_without_terms_are_held_but_never_found(self, make, reopen):
+    def test_rows_without_terms_are_stored_but_never_candidates(self, make, reopen):
         index = make()
         index.add([1, 2], [terms(), terms("alpha")])
         assert list(index.rows()) == [1, 2]

@@ -1,4 +1,4 @@
-"""Plain in-memory implementations of every seam: lists, loops and the pure functions. They are the oracles.
+"""Plain in-memory implementations of every protocol: lists, loops and pure functions. They are the oracles.
 
 Slow on purpose and free of cleverness: no cut-offs, no caches, no numpy beyond one vector at a time.
 """

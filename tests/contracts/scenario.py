@@ -118,7 +118,7 @@ def hold_back(world: World) -> None:
 
 
 def hunt_everything(world: World) -> None:
-    """Everything that is held back, as everybody; modes take turns."""
+    """Search for each quarantined document as each agent; modes take turns."""
     for agent in (None, "a", "a1", "A"):
         for turn, document in enumerate(world.model.quarantined()):
             world.hunt(document, agent, ("hybrid", "keyword", "vector")[turn % 3])

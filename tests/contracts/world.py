@@ -283,7 +283,7 @@ class World:
             assert is_found == may or (may and mode == "keyword"), f"{agent!r}, {document}, {hits}"
 
     def _second_stage(self, agent: str | None, query: str, k: int, options: dict[str, Any]) -> None:
-        """The later stages and the account, too, are those of a store with nothing but what the agent may see."""
+        """The later stages and the trace, too, are those of a store with nothing but what the agent may see."""
         turn = self.searches // 3
         more: dict[str, object] = {**options, "explain": True}
         more |= [
