@@ -49,7 +49,7 @@ def answer(indexer: DualIndexer, query: str, agent: str | None) -> list[tuple[st
     return [(hit.doc_id, hit.score, hit.confidence) for hit in hits]
 
 
-def test_chroma_is_asked_on_another_thread(indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch):
+def test_chroma_is_searched_on_another_thread(indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch):
     threads, real = [], ChromaVectorIndex.nearest
 
     def nearest(self: ChromaVectorIndex, *args: object) -> object:
@@ -122,7 +122,7 @@ def close_amid_searches(opened: DualIndexer) -> list[int | str]:
     return outcomes
 
 
-def test_closing_ends_searches_with_an_answer_or_an_error_that_says_so(tmp_path: Path):
+def test_closing_ends_searches_with_a_result_or_a_closed_store_error(tmp_path: Path):
     for _ in range(5):
         opened = DualIndexer(tmp_path / "store", HashingEmbeddings(64), chroma="always", exact_limit=0)
         opened.index_documents(documents(None, range(20)))

@@ -175,7 +175,7 @@ def test_what_is_incomplete_or_depends_on_the_moment_is_not_kept(indexer, model,
     assert model.queries == ["向量"]  # a vector that a caller gave is not what the model says
 
 
-def test_forgetting_an_agent_forgets_what_it_asked_and_was_shown(indexer, model):
+def test_forgetting_an_agent_removes_its_cached_queries_and_results(indexer, model):
     indexer.index_documents(["lina 的退款"], agent_id="lina")
     indexer.search("退款", agent_id="lina")
     indexer.forget_agent("lina")

@@ -65,7 +65,7 @@ def indexer(tmp_path_factory):
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "keyword"])
-def test_questions_that_are_answered_are_told_from_nonsense(indexer, mode):
+def test_answered_questions_are_distinguished_from_nonsense(indexer, mode):
     answered = [indexer.search(query, mode=mode) for query in ASKED]
     nonsense = [indexer.search(query, mode=mode) for query in NONSENSE]
     assert all(hits.convincing and hits.confidence == hits[0].confidence for hits in answered)
@@ -94,7 +94,7 @@ def test_what_another_agent_knows_makes_nobody_else_confident(indexer):
     assert indexer.search(query, agent_id="otto").confidence == indexer.search(query).confidence
 
 
-def test_words_of_another_speaker_than_the_one_asked_for_are_unlikely_to_answer(tmp_path):
+def test_turns_of_another_speaker_than_the_named_one_have_low_confidence(tmp_path):
     turns = [("Melanie", "I ran a charity race for mental health."), ("Caroline", "I love to paint.")]
     turns += [("Melanie", f"Nothing new this week, number {n}.") for n in range(6)]
     with DualIndexer(tmp_path / "s", "hash") as store:
@@ -115,9 +115,7 @@ def test_words_of_another_speaker_than_the_one_asked_for_are_unlikely_to_answer(
     ("language", "query", "message"),
     [("en", "blorple frangible snizzwump", "Nothing convincing"), ("zh", "锟斤拷烫屯葛霍逵馥", "没有找到")],
 )
-def test_the_tool_says_that_nothing_convincing_was_found_and_lists_what_there_is(
-    indexer, language, query, message
-):
+def test_the_tool_reports_low_confidence_and_still_lists_its_hits(indexer, language, query, message):
     tool = SearchTool(indexer=indexer, language=language)
     text = tool.invoke({"query": query})
     assert message in text.split("\n")[0]
@@ -134,7 +132,7 @@ def test_the_tool_says_that_nothing_convincing_was_found_and_lists_what_there_is
 @pytest.mark.parametrize(
     ("query", "sure"), [(NONSENSE[0], False), (NONSENSE[2], False), (ASKED[0], True), (ASKED[4], True)]
 )
-def test_the_query_engine_says_so_before_its_passages_and_still_cites_them(indexer, query, sure):
+def test_the_query_engine_reports_low_confidence_and_still_cites_its_passages(indexer, query, sure):
     engine = AgentQueryEngine.from_args(HybridRetriever(indexer))
     response = engine.query(query)
     assert str(response).startswith(NOTHING_CONVINCING) != sure
@@ -142,7 +140,7 @@ def test_the_query_engine_says_so_before_its_passages_and_still_cites_them(index
     assert all(one.node.metadata for one in response.source_nodes), "the note is no source"
 
 
-def test_the_command_line_says_so_to_people_and_to_programs(indexer):
+def test_the_command_line_reports_low_confidence_as_text_and_as_json(indexer):
     nonsense, answered = indexer.search(NONSENSE[2]), indexer.search(ASKED[0])
     for hits, unconvincing in ((nonsense, True), (answered, False)):
         console = Console(width=120, record=True, file=StringIO())

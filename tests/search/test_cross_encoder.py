@@ -80,7 +80,7 @@ def indexer(tmp_path: Path):
         yield store
 
 
-def test_it_scores_as_its_model_card_says(model: MiniLM):
+def test_it_scores_as_in_its_model_card(model: MiniLM):
     scores = model.predict([(QUESTION, DOCUMENTS["population"]), (QUESTION, DOCUMENTS["food"])])
     assert scores[0] > 7
     assert scores[1] < -2

@@ -89,14 +89,14 @@ def test_dialogues(part: tuple[str, float]):
 # ----- what is taken
 
 
-def test_a_pronoun_takes_the_thing_and_not_what_was_asked_of_it():
+def test_a_pronoun_takes_the_entity_and_not_the_attribute():
     completed = complete_question("And its weight?", read_history(TALK))
     assert completed.query.endswith("And its weight?")
     assert "Falcon" in completed.added
     assert "cost" not in completed.added
 
 
-def test_a_rest_takes_what_was_asked_and_puts_the_new_in_its_place():
+def test_an_elliptical_question_takes_the_attribute_and_replaces_the_entity():
     turns = read_history([("user", "2022年的销售额是多少？"), ("assistant", "三千万元。")])
     assert "销售额" in complete_question("2023年呢？", turns).added
     assert "2022" not in complete_question("2023年呢？", turns).added
@@ -135,7 +135,7 @@ def test_only_the_last_turns_count():
     st.text(max_size=60),
     st.lists(st.tuples(st.sampled_from(["user", "assistant", ""]), st.text(max_size=80)), max_size=5),
 )
-def test_whatever_is_said_the_question_stays_in_it_and_little_is_added(
+def test_the_completed_question_contains_the_question_and_few_added_words(
     query: str, turns: list[tuple[str, str]]
 ):
     completed = complete_question(query, read_history(turns))
@@ -302,7 +302,7 @@ def test_a_slow_model_is_not_waited_for(indexer: DualIndexer):
     assert "0.1 s" in hits.degraded[0]
 
 
-def test_a_model_is_asked_only_where_the_question_leans(indexer: DualIndexer):
+def test_the_rewriter_is_called_only_for_a_followup_with_a_history(indexer: DualIndexer):
     prompts: list[str] = []
     for options in ({"history": TALK}, {}):
         indexer.search(

@@ -246,20 +246,20 @@ class TestTellingWords:
         ("strength", "coverage", "expected"),
         [(0, 0.5, 0), (2.4, 0.5, 0.5), (2.4, 1, 2 / 3), (9, 0, 0), (-1, 1, 0)],
     )
-    def test_half_is_told_by_a_word_and_a_fifth(self, strength, coverage, expected):
+    def test_half_of_the_evidence_is_one_word_and_a_fifth_of_coverage(self, strength, coverage, expected):
         assert keyword_evidence(strength, coverage) == pytest.approx(expected)
 
-    def test_a_code_that_one_passage_holds_tells_nearly_all_and_one_of_many_hardly_more(self):
+    def test_a_unique_code_is_strong_evidence_and_a_common_one_hardly_more_than_a_word(self):
         assert keyword_evidence(0.6, 1, 1.0) == pytest.approx(1 / 3 + 0.8 * 2 / 3)
         assert keyword_evidence(0.6, 1, 0.3) == pytest.approx(1 / 3 + 0.072 * 2 / 3)
 
     @given(st.floats(0, 1e6), *[st.floats(0, 1)] * 3)
-    def test_a_rarer_code_never_tells_less(self, strength, coverage, one, other):
+    def test_a_rarer_code_is_never_weaker_evidence(self, strength, coverage, one, other):
         rare, common = max(one, other), min(one, other)
         assert keyword_evidence(strength, coverage, common) <= keyword_evidence(strength, coverage, rare) <= 1
 
     @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1), st.floats(0, 1))
-    def test_more_strength_or_more_coverage_never_tells_less(self, weak, strong, little, much):
+    def test_more_strength_or_more_coverage_is_never_weaker_evidence(self, weak, strong, little, much):
         weak, strong = sorted((weak, strong))
         little, much = sorted((little, much))
         assert 0 <= keyword_evidence(weak, little) <= keyword_evidence(strong, much) <= 1

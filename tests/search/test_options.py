@@ -102,7 +102,7 @@ def test_more_is_fetched_where_there_is_a_choice_to_make():
 
 
 @pytest.mark.parametrize("query", ["", " ", "\u3000", "？？？", "\u200b", "——", "()"])
-def test_a_query_that_says_nothing_is_blank_unless_it_comes_with_a_vector(query: str):
+def test_a_query_without_words_is_blank_unless_it_has_a_vector(query: str):
     assert request(query).is_blank
     assert not request(query, vector=[1.0]).is_blank
     assert not request(query + "x").is_blank

@@ -141,7 +141,7 @@ def test_a_private_copy_is_named_to_its_owner_alone(indexer: DualIndexer):
     assert "copy-3" not in places(None) | places("otto")
 
 
-def test_the_share_in_common_may_be_given(indexer: DualIndexer):
+def test_the_overlap_threshold_is_an_option(indexer: DualIndexer):
     assert not indexer.search("刀库", 5, collapse=False)[0].also_in
     loose = indexer.search("齿轮 保养", 8, collapse=0.05)
     assert len(loose) <= len(indexer.search("齿轮 保养", 8))
@@ -157,7 +157,7 @@ def backwards(query: str, texts: list[str]) -> list[float]:
     return [place / len(texts) for place in range(len(texts))]
 
 
-def test_all_stages_work_on_each_other_and_each_is_told(indexer: DualIndexer):
+def test_all_stages_combine_and_each_is_in_the_trace(indexer: DualIndexer):
     hits = indexer.search(
         "刀库卡住 保养",
         3,
@@ -177,7 +177,7 @@ def test_all_stages_work_on_each_other_and_each_is_told(indexer: DualIndexer):
     assert not names & {(one.doc_id, one.chunk_id) for one in hits.trace.dropped}
 
 
-def test_the_account_says_why_each_candidate_is_out(indexer: DualIndexer):
+def test_the_trace_has_the_reason_for_each_dropped_candidate(indexer: DualIndexer):
     def reasons(**options) -> dict[str, set[str]]:
         hits = indexer.search("保养 刀库卡住", explain=True, **options)
         traces: dict[str, set[str]] = {}
@@ -200,7 +200,7 @@ class _FirstOnly:
         return list(documents)[:1]
 
 
-def test_there_is_no_account_unless_asked_for(indexer: DualIndexer):
+def test_there_is_no_trace_without_explain(indexer: DualIndexer):
     assert indexer.search("刀库").trace is None
     trace = indexer.search("刀库", explain=True, filter={"lang": "zh"}, after="2020-01-01").trace
     assert "lang" in trace.filter
@@ -225,7 +225,7 @@ def test_points_of_the_words_add_up_to_the_score(query: str, mode: str, indexer:
         assert all(points > 0 for _, points in why.terms)
 
 
-def test_what_is_late_is_the_same_however_it_is_asked_for(indexer: DualIndexer):
+def test_lazy_explanations_are_equal_for_equal_searches(indexer: DualIndexer):
     import pickle
 
     first, second = (indexer.search("刀库卡住", 2, neighbours=1)[0] for _ in range(2))
