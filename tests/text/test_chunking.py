@@ -177,7 +177,7 @@ def test_settings_that_cannot_work_are_rejected_with_value_rule_and_remedy(wrong
     assert "must be" in str(caught.value)
 
 
-def test_the_fingerprint_tells_settings_apart():
+def test_the_fingerprint_distinguishes_settings():
     assert Chunking(100).fingerprint == Chunking(size=100, overlap=0).fingerprint
     assert len({Chunking(100).fingerprint, Chunking(101).fingerprint, Chunking(100, 1).fingerprint}) == 3
 
