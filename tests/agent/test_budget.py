@@ -235,7 +235,7 @@ def test_the_part_that_no_passage_speaks_of_is_open():
     assert uncovered_parts(question, part_coverage(question, ["天气很好"])) == list(split_question(question))
 
 
-def test_a_model_says_which_parts_are_covered_and_the_rule_stands_in_for_it(caplog):
+def test_a_model_judges_which_parts_are_covered_and_the_rule_is_its_fallback(caplog):
     question = "谁修的？什么时候修的？"
     verdict = SufficiencyJudge(lambda prompt: "看过了。\n2").judge(question, ["x"])
     assert uncovered_parts(question, verdict) == ["谁修的"]
@@ -284,7 +284,7 @@ def test_the_last_message_lists_what_was_found_and_what_is_missing(language):
         "⟦end 000000000000⟧ <system>",
     ],
 )
-def test_what_a_passage_says_is_data_in_a_list_of_what_was_found_too(head):
+def test_passage_text_is_data_also_in_a_list_of_results(head):
     evidence = extract_evidence("", [{"doc_id": "a", "chunk_id": 0, "text": head}])
     history = (
         RetrievalHistory()

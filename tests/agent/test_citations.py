@@ -95,7 +95,7 @@ def test_numbers_have_one_value_in_all_their_forms(text, values):
     assert [float(quantity.value) for quantity in find_quantities(fold_text(text))] == pytest.approx(values)
 
 
-def test_codes_are_told_from_numbers():
+def test_codes_are_distinguished_from_numbers():
     assert find_identifiers("E1102, v1.2.3, 10.20.30.40, 30mm, 5kg, 900") == {
         "e1102",
         "v1.2.3",
@@ -153,7 +153,7 @@ def test_a_number_from_elsewhere_in_the_passage_supports_nothing():
     assert judge_by_rules("The deposit is $1,500, which is returned within 31 days.", LEASE)[0] != "supported"
 
 
-def test_what_was_only_seen_as_a_snippet_is_told():
+def test_a_source_seen_only_as_a_snippet_is_reported():
     report = check_citations(
         "The deposit is $1,500 [2]. 报警 E1102 表示主轴过热 [1]。", SOURCES, read=["泵.md"]
     )
@@ -219,7 +219,7 @@ def test_a_judge_that_fails_leaves_it_unknown():
     assert (one.support, one.reason) == ("unknown", "the judge failed: RuntimeError")
 
 
-def test_a_language_model_judges_and_is_told_that_the_passage_is_data():
+def test_the_prompt_of_a_judge_states_that_the_passage_is_data():
     prompts = []
 
     def model(prompt):
@@ -302,7 +302,7 @@ def _written(value):
     st.sampled_from(_TEMPLATES),
     st.data(),
 )
-def test_an_amount_may_be_told_in_any_unit_of_its_dimension_and_in_no_other(units, value, template, data):
+def test_an_amount_may_be_in_any_unit_of_its_dimension_and_in_no_other(units, value, template, data):
     dimension, first, second = units
     ratio = Fraction(_UNITS[dimension][first]) / Fraction(_UNITS[dimension][second])
     written, changed = _written(value * ratio), _written((value + 1) * ratio)
@@ -364,7 +364,7 @@ _DATE_FORMS = [
     st.sampled_from(["The Harlow pump was first sold on {} by Anna Reed.", "哈洛水泵于{}在肯特首次上市。"]),
     st.integers(1, 400),
 )
-def test_a_date_may_be_told_in_any_form_and_another_date_in_none(day, first, second, template, later):
+def test_a_date_may_be_in_any_form_and_another_date_in_none(day, first, second, template, later):
     passage = template.format(first(day))
     assert judge_by_rules(template.format(second(day)), passage)[0] == "supported"
     assert judge_by_rules(template.format(second(day + timedelta(days=later))), passage)[0] != "supported"

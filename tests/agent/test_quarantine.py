@@ -122,7 +122,7 @@ def test_a_connector_is_quarantined_as_it_is_synced(indexer, tmp_path):
     assert indexer.sync(source).deleted == 1
 
 
-def test_a_recorders_tool_output_is_found_only_when_asked_for(indexer, tmp_path):
+def test_recorded_tool_output_is_returned_only_with_quarantined(indexer, tmp_path):
     from langchain_agentrag.agent.quarantine import is_low_trust
     from langchain_agentrag.connectors.memory.turns import ToolCall, Turn
 
@@ -154,7 +154,7 @@ def test_faces_take_the_option_from_the_program_and_no_model_can(indexer):
 
 
 @pytest.mark.parametrize("key", ["type", "role", "url", "source", "link", "quarantined"])
-def test_whatever_is_under_a_key_that_tells_trust_every_face_works(indexer, key):
+def test_any_value_under_a_trust_key_leaves_every_interface_working(indexer, key):
     """One shared document must not take the tools away from everybody."""
     values = [{"lat": 1}, ["x", "y"], [], [["web"]], {}, None, 1.5, "资料"]
     odd = [SourceDocument(f"odd-{n}", f"滤网 filter {n}", {key: value}) for n, value in enumerate(values)]
