@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from langchain_agentrag.cli.app import app
 
-# A test run in the background is told to ignore Ctrl-C, and so would be its children.
+# A test run in the background ignores Ctrl-C, and so would its children.
 AGENTRAG = [
     sys.executable,
     "-c",
@@ -209,7 +209,7 @@ def test_usage_errors_are_two(shell: Shell, tmp_path: Path):
         ("delete", "--yes"),
     ],
 )
-def test_what_cannot_be_asked_is_a_usage_error_wherever_it_is_noticed(filled: Shell, wrong: tuple[str, ...]):
+def test_an_invalid_request_is_a_usage_error_wherever_it_is_detected(filled: Shell, wrong: tuple[str, ...]):
     filled(*wrong, code=2)
     assert filled.json("verify")["ok"] is True
 

@@ -29,7 +29,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, demo.Scene]:
 
 @pytest.mark.model
 class TestWithTheModel:
-    def test_every_claim_is_shown_and_holds(self, scenes: dict[str, demo.Scene]):
+    def test_every_claim_of_the_demo_is_printed_and_holds(self, scenes: dict[str, demo.Scene]):
         assert {title: scene.holds for title, scene in scenes.items()} == dict.fromkeys(scenes, True)
         assert len(scenes) == 7
 

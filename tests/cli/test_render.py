@@ -211,7 +211,7 @@ def test_many_failures_are_counted_not_poured_out():
     assert "30 more" in text
 
 
-def test_passage_says_what_it_covers():
+def test_passage_names_the_chunks_it_covers():
     passage = Passage("d", 2, "text", 0, 4, first_chunk=1, last_chunk=3, total_chunks=9)
     assert "chunks 1-3, last is 8" in drawn(passage_view(passage))
 

@@ -19,7 +19,7 @@ from langchain_agentrag import DualIndexer
 from langchain_agentrag.cli.app import app
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 
-# A test run in the background is told to ignore Ctrl-C, and so would be its children.
+# A test run in the background ignores Ctrl-C, and so would its children.
 AGENTRAG = [
     sys.executable,
     "-c",
@@ -106,7 +106,7 @@ def test_every_source_goes_to_its_agent_and_a_second_run_does_nothing(place: Pla
         assert_isolated(indexer)
 
 
-def test_changes_and_deletions_are_told_per_source(place: Place) -> None:
+def test_changes_and_deletions_are_reported_per_source(place: Place) -> None:
     place.sync()
     place.write("docs/alarm.md", "Alarm E1102: replace the tool arm. 更换刀臂。\n")
     place.write("docs/new.md", "Coolant is changed on Fridays.\n")

@@ -50,7 +50,7 @@ def problem(folder: Path, text: str, **environment: str) -> str:
     return str(caught.value)
 
 
-def test_a_file_says_what_is_where_and_whose(tmp_path: Path) -> None:
+def test_a_file_configures_sources_stores_and_agents(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD)
     assert (file.store, file.embeddings, file.interval) == (
         tmp_path / "memory/store",
@@ -78,7 +78,7 @@ def test_a_source_keeps_its_identity_when_it_moves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "phrase"),
     [
         (('exclude = "drafts"', 'exlude = "drafts"'), ["line 11", "'exlude'", "did you mean 'exclude'"]),
         (('type = "files"\npath = "docs"', 'type = "file"\npath = "docs"'), ["line 8", "did you mean 'files'"]),
@@ -100,11 +100,11 @@ def test_a_source_keeps_its_identity_when_it_moves(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_each_mistake_is_named_with_its_place(
-    change: tuple[str, str], told: list[str], tmp_path: Path
+    change: tuple[str, str], phrase: list[str], tmp_path: Path
 ) -> None:
     assert change[0] in GOOD
     message = problem(tmp_path, GOOD.replace(*change))
-    for part in told:
+    for part in phrase:
         assert part in message, message
 
 
@@ -118,7 +118,7 @@ table = "orders"
 """
 
 
-def test_a_database_is_checked_and_its_password_is_not_told(tmp_path: Path) -> None:
+def test_a_database_is_checked_and_its_password_is_not_printed(tmp_path: Path) -> None:
     url = "postgresql+psycopg://lina:tr0ub4dor@localhost/shop"
     assert read(tmp_path, DATABASE.replace("${ORDERS}", "sqlite:///shop.db")).sources[
         0
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             read_source_file(tmp_path / name)
 
 
-def test_environment_variables_are_filled_in_and_never_told() -> None:
+def test_environment_variables_are_filled_in_and_never_printed() -> None:
     secrets = Secrets({"PASSWORD": "tr0ub4dor", "USER": "lina", "EMPTY": ""})
     url = secrets.fill("postgresql://${USER}:${PASSWORD}@db/x?y=$${z}${EMPTY}")
     assert url == "postgresql://lina:tr0ub4dor@db/x?y=${z}"
@@ -162,7 +162,7 @@ def test_environment_variables_are_filled_in_and_never_told() -> None:
     assert "ssword" not in plain.redact("mysql://root:p%40ssword@localhost failed: p@ssword")
 
 
-def test_what_a_connector_says_of_a_secret_is_not_told(tmp_path: Path) -> None:
+def test_an_error_of_a_connector_with_a_secret_is_not_printed(tmp_path: Path) -> None:
     text = 'store = "s"\n[[source]]\nname = "chat"\ntype = "memory"\nagent = "a"\nbackend = "${SECRET}"\npath = "."'
     message = problem(tmp_path, text, SECRET="tr0ub4dor-backend")
     assert "***" in message
