@@ -32,17 +32,17 @@ def run(path: Path, folder: Path) -> nbformat.NotebookNode:
 
 def text_of(notebook: nbformat.NotebookNode) -> str:
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    shown = [output.get("text") or output.get("data", {}).get("text/html") or "" for output in outputs]
-    return "\n".join("".join(part) for part in shown)
+    texts = [output.get("text") or output.get("data", {}).get("text/html") or "" for output in outputs]
+    return "\n".join("".join(part) for part in texts)
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs_and_shows_what_it_claims(path: Path, tmp_path: Path):
     executed = run(path, tmp_path)
-    shown = text_of(executed)
+    output = text_of(executed)
     for claim in CLAIMS[path.stem]:
-        assert claim in shown, f"{claim!r} is not in what {path.name} shows"
+        assert claim in output, f"{claim!r} is not in what {path.name} shows"
     if os.environ.get("AGENTRAG_WRITE_NOTEBOOKS"):
         nbformat.write(executed, path)
 
@@ -53,11 +53,11 @@ def test_outputs_are_committed_and_name_no_machine(path: Path):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert outputs, f"run the tests with AGENTRAG_WRITE_NOTEBOOKS=1 to fill {path.name}"
     assert not [output for output in outputs if output["output_type"] == "error"]
-    shown = text_of(notebook)
+    text = text_of(notebook)
     for word in (f"{tempfile.gettempdir()}/", f"{Path.home()}/", str(ROOT)):
-        assert word not in shown
+        assert word not in text
     for claim in CLAIMS[path.stem]:
-        assert claim in shown
+        assert claim in text
 
 
 CLAIMS = {
