@@ -56,7 +56,7 @@ class RecordingEmbeddings(Embeddings):
 
 
 class FailingEmbeddings(RecordingEmbeddings):
-    """Works until told otherwise: fails on texts that hold a marker, after a number of texts, or on every query."""
+    """Works by default; fails on texts that hold a marker, after a number of texts, or on every query."""
 
     def __init__(
         self, *, on: str | None = None, after: int | None = None, queries: bool = False, dim: int = 64

@@ -74,7 +74,7 @@ class Tokenizer:
 
 
 class FakeSentenceTransformer:
-    """As much of a SentenceTransformer as is used; it records the prompt it is told to apply."""
+    """As much of a SentenceTransformer as is used; it records the prompt that is passed to it."""
 
     def __init__(self, prompts=None, default_prompt_name=None, max_seq_length=16):
         self.prompts = prompts or {"query": "", "document": ""}

@@ -1,4 +1,4 @@
-"""Calls with side effects: at most once, and whoever asks is told. Real files, real threads."""
+"""Calls with side effects: at most once, and every caller gets the outcome. Real files, real threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments against a JSON Schema: what is refused, what is repaired, what the model is told."""
+"""Arguments against a JSON Schema: what is refused, what is repaired, the message for the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ToolGuardMiddleware` in real agents: what is executed, what the model is told, what survives a resumed checkpoint."""
+"""`ToolGuardMiddleware` in real agents: what is executed, what the model sees, what survives a resumed checkpoint."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def indexer(tmp_path: Path) -> Iterator[DualIndexer]:
 
 
 def read(source: Any, **options: Any) -> list[Any]:
-    """Documents of a source, for the agent "planner" unless told otherwise; fails when something cannot be read."""
+    """Documents of a source, for the agent "planner" by default; fails when something cannot be read."""
     if "agent_id" not in options and "shared" not in options:
         options["agent_id"] = "planner"
     connector = AgentMemoryConnector(source, **options)

@@ -113,7 +113,7 @@ def test_two_rows_of_one_key_are_reported_and_equal_ones_are_one(database, index
 
 
 def test_both_columns_of_one_name_survive(database):
-    """Hard case 65: the row is told by the first one, and neither value is lost."""
+    """Hard case 65: the row is identified by the first one, and neither value is lost."""
     run(
         database,
         "CREATE TABLE customers (id INTEGER PRIMARY KEY, name VARCHAR(20))",
