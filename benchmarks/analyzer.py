@@ -56,11 +56,7 @@ class PlainJieba:
     def analyze(self, text: str, context: str = "") -> Terms:
         import rjieba
 
-        words = [
-            token.lower()
-            for token in rjieba.cut_for_search(f"{context} {text}")
-            if any(map(str.isalnum, token))
-        ]
+        words = [token.lower() for token in rjieba.cut_for_search(f"{context} {text}") if any(map(str.isalnum, token))]
         return Terms(words, [], [], {"words": len(words), "grams": 0, "context": 0})
 
     def analyze_query(self, text: str) -> Mapping[str, Mapping[str, float]]:
@@ -106,9 +102,9 @@ class Partition:
             stats = FieldStats(len(self.ids), int(lengths.sum()))
             norm = chosen.k1 * (1 - chosen.b + chosen.b * lengths / stats.average_length)
             for term, weight in terms.items():
-                found = self.postings[name].get(term)
-                if found is not None:
-                    rows, tf = found
+                posting = self.postings[name].get(term)
+                if posting is not None:
+                    rows, tf = posting
                     gain = weight * idf(stats.docs, len(rows)) * (chosen.k1 + 1)
                     scores[rows] += gain * tf / (tf + norm[rows])
         best = np.lexsort((np.arange(len(scores)), -scores))[:k]
@@ -155,17 +151,13 @@ def _agent(record) -> str | None:
 
 def _ndcg(ranked: list[str], relevant: dict[str, int], k: int = 10) -> float:
     gained = sum(relevant.get(key, 0) / math.log2(place + 2) for place, key in enumerate(ranked[:k]))
-    ideal = sum(
-        grade / math.log2(place + 2) for place, grade in enumerate(sorted(relevant.values())[::-1][:k])
-    )
+    ideal = sum(grade / math.log2(place + 2) for place, grade in enumerate(sorted(relevant.values())[::-1][:k]))
     return gained / ideal if ideal else 0.0
 
 
 def _speed(collections: dict[str, Collection], analyzer: Analyzer, size: int = 100) -> float:
     texts = [record["text"] for collection in collections.values() for record in collection.documents]
-    chunks = [text[place : place + size] for text in texts[::7] for place in range(0, len(text), size)][
-        :10_000
-    ]
+    chunks = [text[place : place + size] for text in texts[::7] for place in range(0, len(text), size)][:10_000]
     analyzer.analyze("预热 warm up")
     started = time.perf_counter()
     for chunk in chunks:
@@ -175,9 +167,7 @@ def _speed(collections: dict[str, Collection], analyzer: Analyzer, size: int = 1
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with one folder per collection")
     parser.add_argument("--collections", default=",".join(COLLECTIONS), help="names, separated by commas")
     parser.add_argument("--limit", type=int, help="first N queries of each collection")

@@ -27,24 +27,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def lines(name: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines() if line.strip()
-    ]
+    return [json.loads(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embeddings", default="local")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     queries = [line["text"] for line in lines("queries.jsonl")][:60]
     with tempfile.TemporaryDirectory() as folder:
         with DualIndexer(folder, options.embeddings) as indexer:
-            indexer.index_documents(
-                [SourceDocument(line["_id"], line["text"]) for line in lines("corpus.jsonl")]
-            )
+            indexer.index_documents([SourceDocument(line["_id"], line["text"]) for line in lines("corpus.jsonl")])
         for name, setting in SETTINGS.items():
             taken: list[float] = []
             with DualIndexer(folder, options.embeddings, **setting) as indexer:

@@ -35,15 +35,13 @@ def sentences(text: str) -> list[str]:
 
 
 def other_number(sentence: str) -> str | None:
-    found = re.search(r"(?<![\w.,])[1-9]\d*(?![\w.,])", sentence, re.A)
-    return (
-        None if found is None else f"{sentence[: found.start()]}{int(found[0]) + 7}{sentence[found.end() :]}"
-    )
+    match = re.search(r"(?<![\w.,])[1-9]\d*(?![\w.,])", sentence, re.A)
+    return None if match is None else f"{sentence[: match.start()]}{int(match[0]) + 7}{sentence[match.end() :]}"
 
 
 def negated(sentence: str) -> str | None:
     verb = r"(?<=[\u4e00-\u9fff])(?=是由|是在|属于|位于)|\b(?:is|was|are|were)\b(?! not)"
-    changed, count = re.subn(verb, lambda found: f"{found[0]} not" if found[0] else "不", sentence, count=1)
+    changed, count = re.subn(verb, lambda match: f"{match[0]} not" if match[0] else "不", sentence, count=1)
     return changed if count and not re.search(r"[不没未无非]|\b(?:not|no|never)\b|n't", sentence) else None
 
 
@@ -54,8 +52,8 @@ def print_sentences() -> None:
             counts[row["lang"], row["gold"], judge_by_rules(row["sentence"], row["passage"])[0]] += 1
     print(f"{'language':10}{'true verdict':14}{'n':>4}" + "".join(f"{name:>14}" for name in VERDICTS))
     for lang, gold in dict.fromkeys((lang, gold) for lang, gold, _ in counts):
-        given = [counts[lang, gold, verdict] for verdict in VERDICTS]
-        print(f"{lang:10}{gold:14}{sum(given):>4}" + "".join(f"{count:>14}" for count in given))
+        verdicts = [counts[lang, gold, verdict] for verdict in VERDICTS]
+        print(f"{lang:10}{gold:14}{sum(verdicts):>4}" + "".join(f"{count:>14}" for count in verdicts))
 
 
 def main() -> None:
@@ -68,9 +66,7 @@ def print_collections(data: Path) -> None:
     changes: dict[str, Callable[[str], str | None]] = {
         "as it is": lambda sentence: sentence, "other number": other_number, "negated": negated,
     }  # fmt: skip
-    print(
-        f"{'collection':24}{'kind':14}{'n':>6}{'supported':>11}{'unsupported':>13}{'contradicted':>14}{'unknown':>9}"
-    )
+    print(f"{'collection':24}{'kind':14}{'n':>6}{'supported':>11}{'unsupported':>13}{'contradicted':>14}{'unknown':>9}")
     for corpus in sorted(data.glob("*/corpus.jsonl")):
         with corpus.open(encoding="utf-8") as lines:
             texts = [json.loads(line).get("text") or "" for line in lines]

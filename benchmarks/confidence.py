@@ -63,9 +63,7 @@ def print_reliability(tasks: Iterable[Task], model) -> None:
             for query in task.queries:
                 confidence, first = search(query["text"], agent_of(query))
                 outcomes[task.name].append((confidence, task.qrels[query["_id"]].get(first, 0) > 0))
-            for owner, query in zip(
-                cycle(owners), sample_evenly(other.queries, FOREIGN_QUESTIONS), strict=False
-            ):
+            for owner, query in zip(cycle(owners), sample_evenly(other.queries, FOREIGN_QUESTIONS), strict=False):
                 outcomes["of another collection"].append((search(query["text"], owner or None)[0], False))
             for owner, text in zip(cycle(owners), nonsense(), strict=False):
                 outcomes["nonsense"].append((search(text, owner or None)[0], False))
@@ -76,16 +74,11 @@ def print_reliability(tasks: Iterable[Task], model) -> None:
 
 
 def _print_tables(outcomes: dict[str, list[tuple[float, bool]]], answered: set[str]) -> None:
-    print(
-        "| questions | count | confidence, mean | first hit right | unconvincing | right ones among these |"
-    )
+    print("| questions | count | confidence, mean | first hit right | unconvincing | right ones among these |")
     print("|---|---|---|---|---|---|")
     for name, pairs in outcomes.items():
         low = [right for confidence, right in pairs if confidence < CONVINCING]
-        mean, right = (
-            sum(confidence for confidence, _ in pairs) / len(pairs),
-            sum(right for _, right in pairs),
-        )
+        mean, right = (sum(confidence for confidence, _ in pairs) / len(pairs), sum(right for _, right in pairs))
         share = f"{right / len(pairs):.2f}" if name in answered else "–"
         print(f"| {name} | {len(pairs)} | {mean:.2f} | {share} | {len(low) / len(pairs):.2f} | {sum(low)} |")
     print("\n| confidence | answered questions, mean | first hit right | count |\n|---|---|---|---|")

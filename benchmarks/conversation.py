@@ -26,12 +26,12 @@ def dialogues() -> list[dict]:
 def understood(dialogue: dict) -> tuple[bool, str]:
     """Whether the question came out as it should, and how it came out."""
     question = dialogue["question"]
-    found = complete_question(question, read_history(dialogue["history"]))
+    completed = complete_question(question, read_history(dialogue["history"]))
     if not dialogue["leans"]:
-        return found.query == question, found.query
-    added = found.added
+        return completed.query == question, completed.query
+    added = completed.added
     wanted = all(word in added for word in dialogue["must"])
-    return wanted and not any(word in added for word in dialogue.get("without", ())), found.query
+    return wanted and not any(word in added for word in dialogue.get("without", ())), completed.query
 
 
 def main() -> None:

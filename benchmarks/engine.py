@@ -67,8 +67,7 @@ def make_texts(count: int, seed: int) -> list[str]:
     weights = [1 / (rank + 10) for rank in range(len(vocabulary))]
     rng.shuffle(vocabulary)
     return [
-        " ".join(rng.choices(vocabulary, weights, k=16))
-        + f"，编号 E{rng.randrange(10_000):04d}。 case {i}-{seed}"
+        " ".join(rng.choices(vocabulary, weights, k=16)) + f"，编号 E{rng.randrange(10_000):04d}。 case {i}-{seed}"
         for i in range(count)
     ]
 
@@ -114,20 +113,17 @@ def documents(texts: list[str], prefix: str) -> list[Document]:
 def recall(
     indexer: DualIndexer, queries: list[str], model: PreparedEmbeddings, texts: list[str], vectors: np.ndarray
 ) -> float:
-    found = []
+    recalls = []
     for query in queries:
         exact = np.argsort(-(vectors @ model.known[query]))[:10]
-        got = {hit.text for hit in indexer.vector_search(query, k=10)}
-        found.append(sum(texts[i] in got for i in exact) / 10)
-    return statistics.mean(found)
+        approximate = {hit.text for hit in indexer.vector_search(query, k=10)}
+        recalls.append(sum(texts[i] in approximate for i in exact) / 10)
+    return statistics.mean(recalls)
 
 
 def import_seconds(module: str) -> float:
     code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
-    runs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for _ in range(5)
-    ]
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
     return min(float(run.stdout) for run in runs)
 
 
@@ -149,9 +145,7 @@ def compare_writing(texts: list[str], model: PreparedEmbeddings) -> None:
     (ours, complete), peer = write_ours(home / "store", texts, model), write_peer(texts, model)
     shutil.rmtree(home, ignore_errors=True)
     print(f"| writing the same {len(texts):,}: ours, until all is found | {ours:,.0f} chunks/s |")
-    print(
-        f"| writing the same {len(texts):,}: ours, until the graph is complete | {complete:,.0f} chunks/s |"
-    )
+    print(f"| writing the same {len(texts):,}: ours, until the graph is complete | {complete:,.0f} chunks/s |")
     print(f"| writing the same {len(texts):,}: langchain-chroma add_texts | {peer:,.0f} chunks/s |")
     print(f"| ratio | {ours / peer:.2f}, with the graph {complete / peer:.2f} |")
 
@@ -208,14 +202,7 @@ def main() -> None:
     parser.add_argument("--private", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--peer", type=int, default=0, metavar="N", help="compare writing N texts")
-    parser.add_argument(
-        "--unindexed",
-        type=int,
-        default=0,
-        metavar="N",
-        dest="unindexed",
-        help="search while N wait for the graph",
-    )
+    parser.add_argument("--unindexed", type=int, default=0, metavar="N", help="search while N wait for the graph")
     parser.add_argument("--store", help="keep the store here, and reuse it when it is there")
     options = parser.parse_args()
 
@@ -237,9 +224,7 @@ def main() -> None:
     if not home.exists():
         rate, complete = write_ours(home, shared, model)
         print(f"| writing {options.shared:,} shared, until all is found | {rate:,.0f} chunks/s |")
-        print(
-            f"| writing {options.shared:,} shared, until the graph is complete | {complete:,.0f} chunks/s |"
-        )
+        print(f"| writing {options.shared:,} shared, until the graph is complete | {complete:,.0f} chunks/s |")
         rate, _ = write_ours(home, private, model, "planner")
         print(f"| writing {options.private:,} of one agent | {rate:,.0f} chunks/s |")
     started = time.perf_counter()

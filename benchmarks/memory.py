@@ -107,41 +107,27 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=0, help="first N questions of each collection only")
     options = parser.parse_args()
     folders = [options.data / name for name in options.collections.split(",")]
-    with (
-        tempfile.TemporaryDirectory() as place,
-        DualIndexer(Path(place) / "store", options.embeddings) as indexer,
-    ):
+    with tempfile.TemporaryDirectory() as place, DualIndexer(Path(place) / "store", options.embeddings) as indexer:
         table = MemoryTable(f"sqlite:///{place}/memory.db")
         agents = sorted(set().union(*(fill(table, folder) for folder in folders)))
         started = time.perf_counter()
         report = indexer.sync(AgentMemoryConnector(table, agent_id=lambda session: session.agent_id))
         seconds = time.perf_counter() - started
-        print(
-            f"{report.added} turns of {len(agents)} agents in one store, indexed in {seconds:.1f} s", end="; "
-        )
+        print(f"{report.added} turns of {len(agents)} agents in one store, indexed in {seconds:.1f} s", end="; ")
         print(f"{len(report.failed)} failed")
         started = time.perf_counter()
         again = indexer.sync(AgentMemoryConnector(table, agent_id=lambda session: session.agent_id))
-        print(
-            f"read again in {time.perf_counter() - started:.2f} s: {again.unchanged} unchanged, {again.added} added"
-        )
-        print(
-            f"\n| collection | questions | {' | '.join(f'{mode} {RECALL}' for mode in MODES)} | hits of others |"
-        )
+        print(f"read again in {time.perf_counter() - started:.2f} s: {again.unchanged} unchanged, {again.added} added")
+        print(f"\n| collection | questions | {' | '.join(f'{mode} {RECALL}' for mode in MODES)} | hits of others |")
         print(f"|---|---|{'---|' * len(MODES)}---|")
         for folder in folders:
-            queries, qrels = (
-                read_jsonl(folder / "queries.jsonl", options.queries),
-                read_qrels(folder / "qrels.tsv"),
-            )
+            queries, qrels = (read_jsonl(folder / "queries.jsonl", options.queries), read_qrels(folder / "qrels.tsv"))
             cells = []
             for mode in MODES:
                 answers = run(indexer, queries, agents, mode)
                 known = {query: qrels[query] for query in answers if query in qrels}
                 cells.append(
-                    f"{ir_measures.calc_aggregate([RECALL], known, answers)[RECALL]:.3f}"
-                    if known
-                    else "no judgements"
+                    f"{ir_measures.calc_aggregate([RECALL], known, answers)[RECALL]:.3f}" if known else "no judgements"
                 )
             print(f"| {folder.name} | {len(queries)} | {' | '.join(cells)} | 0 |")
         table.close()

@@ -38,31 +38,25 @@ class ClockedModel(BaseChatModel):
 
     name_of_tool: str
     steps: int
-    _asked: list[float] = PrivateAttr(default_factory=list)
+    _call_times: list[float] = PrivateAttr(default_factory=list)
 
     @property
     def _llm_type(self) -> str:
         return "clocked"
 
     @property
-    def asked(self) -> list[float]:
-        return self._asked
+    def call_times(self) -> list[float]:
+        return self._call_times
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> ClockedModel:
         return self
 
-    def _generate(
-        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
-    ) -> ChatResult:
-        self._asked.append(time.perf_counter())
-        if len(self._asked) > self.steps:
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        self._call_times.append(time.perf_counter())
+        if len(self._call_times) > self.steps:
             return ChatResult(generations=[ChatGeneration(message=AIMessage("done"))])
         number = next(FRESH)
-        call = {
-            "name": self.name_of_tool,
-            "args": {"to": f"人 {number}", "amount": number},
-            "id": f"c{number}",
-        }
+        call = {"name": self.name_of_tool, "args": {"to": f"人 {number}", "amount": number}, "id": f"c{number}"}
         return ChatResult(generations=[ChatGeneration(message=AIMessage("", tool_calls=[call]))])
 
 
@@ -80,8 +74,7 @@ def look(to: str, amount: int) -> str:
 
 PASSAGE = (
     "泵站的密封件每三个月更换一次，更换前先关闭进水阀，再把压力降到零。" * 12
-    + "The valve closes at 4.5 bar; close it by hand when the alarm E1102 is shown twice within a minute. "
-    * 10
+    + "The valve closes at 4.5 bar; close it by hand when the alarm E1102 is shown twice within a minute. " * 10
 )
 
 
@@ -100,16 +93,12 @@ def seconds_per_step(using: BaseTool, middleware: list[AgentMiddleware], steps: 
     model = ClockedModel(name_of_tool=using.name, steps=steps)
     agent = create_agent(model, [using], middleware=middleware)
     gc.collect()
-    agent.invoke(
-        {"messages": [("user", "go")]}, {"recursion_limit": 10 * steps, "configurable": {"thread_id": "t"}}
-    )
-    return [after - before for before, after in zip(model.asked, model.asked[1:], strict=False)]
+    agent.invoke({"messages": [("user", "go")]}, {"recursion_limit": 10 * steps, "configurable": {"thread_id": "t"}})
+    return [after - before for before, after in zip(model.call_times, model.call_times[1:], strict=False)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -135,27 +124,24 @@ def main() -> None:
             "RetrievalBudgetMiddleware": (search, budget),
             "RetrievalBudgetMiddleware, passages of 1,400 characters": (long, budget),
             "the same, counting only": (long, lambda: budget(restate=False, sufficiency=None)),
-            "RetrievalBudgetMiddleware, counting only": (
-                search,
-                lambda: budget(restate=False, sufficiency=None),
-            ),
+            "RetrievalBudgetMiddleware, counting only": (search, lambda: budget(restate=False, sufficiency=None)),
         }
         differences: dict[str, list[float]] = {name: [] for name in kinds}
         plain: list[float] = []
         for number in range(options.rounds + 1):
-            for name, (using, made) in kinds.items():
+            for name, (using, build) in kinds.items():
                 without = seconds_per_step(using, [], options.steps)
-                with_it = seconds_per_step(using, made(), options.steps)
+                with_it = seconds_per_step(using, build(), options.steps)
                 if number:  # the first round warms up
                     plain += without
                     differences[name] += [b - a for a, b in zip(without, with_it, strict=True)]
         operations.close()
     print(f"a step without middleware: median {1000 * statistics.median(plain):.2f} ms")
-    for name, found in differences.items():
-        low, _, high = statistics.quantiles(found, n=4)
+    for name, values in differences.items():
+        low, _, high = statistics.quantiles(values, n=4)
         print(
-            f"{name:52} {1000 * statistics.median(found):+.2f} ms per step (quartiles {1000 * low:+.2f} "
-            f"{1000 * high:+.2f}, {len(found)} steps)"
+            f"{name:52} {1000 * statistics.median(values):+.2f} ms per step (quartiles {1000 * low:+.2f} "
+            f"{1000 * high:+.2f}, {len(values)} steps)"
         )
 
 

@@ -76,10 +76,7 @@ def langchain(tokenise: Callable[[str], list[str]] | None):
             options = {"preprocess_func": tokenise} if tokenise else {}
             keyword = BM25Retriever.from_documents(documents, k=DEPTH, **options)
             store = Chroma(
-                "p" + uuid.uuid4().hex,
-                model,
-                client=EphemeralClient(),
-                collection_metadata={"hnsw:space": "cosine"},
+                "p" + uuid.uuid4().hex, model, client=EphemeralClient(), collection_metadata={"hnsw:space": "cosine"}
             )
             for start in range(0, len(documents), 1000):
                 store.add_documents(documents[start : start + 1000])
@@ -127,9 +124,7 @@ def llama_index(mode: str):
                 for place, ((name, text), vector) in enumerate(zip(chunks, vectors, strict=True))
             ]
             depth = min(DEPTH, len(nodes))
-            vector = VectorStoreIndex(nodes, embed_model=StoreEmbedding()).as_retriever(
-                similarity_top_k=depth
-            )
+            vector = VectorStoreIndex(nodes, embed_model=StoreEmbedding()).as_retriever(similarity_top_k=depth)
             bare = [TextNode(id_=node.id_, text=node.text, metadata={}) for node in nodes]
             keyword = BM25Retriever.from_defaults(nodes=bare, similarity_top_k=depth)
             hybrid = QueryFusionRetriever(

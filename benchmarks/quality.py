@@ -43,9 +43,7 @@ def setting_ndcg(indexer: DualIndexer, task: Task, setting: str) -> float:
         options |= {"weights": (float(weight), 1 - float(weight))} if weight else {}
 
     def search(query: Query) -> list[str]:
-        hits = indexer.search(
-            query["text"], DEPTH, agent_id=agent_of(query), **options, **task.search_options(query)
-        )
+        hits = indexer.search(query["text"], DEPTH, agent_id=agent_of(query), **options, **task.search_options(query))
         return list(dict.fromkeys(hit.doc_id for hit in hits))
 
     return mean_ndcg(task, search)

@@ -51,9 +51,7 @@ def quality(options: argparse.Namespace) -> None:
     sources = {
         "tables": {table: {"table": table} for table in TABLES},
         "joining views": views,
-        'joining views, text="{text}"': {
-            view: settings | {"text": "{text}"} for view, settings in views.items()
-        },
+        'joining views, text="{text}"': {view: settings | {"text": "{text}"} for view, settings in views.items()},
     }
     print("| rows of | documents | setting | nDCG@10 | Recall@10 | MRR@10 |\n|---|---|---|---|---|---|")
     for number, (label, connectors) in enumerate(sources.items()):
@@ -120,10 +118,7 @@ def memory(options: argparse.Namespace) -> None:
             print(f"{printed:>9,} rows  {resident()}  {time.monotonic() - started:6.0f} s", flush=True)
 
     with DualIndexer(
-        home / "store",
-        HashingEmbeddings(options.dimensions),
-        chroma=options.chroma,
-        exact_limit=options.exact_limit,
+        home / "store", HashingEmbeddings(options.dimensions), chroma=options.chroma, exact_limit=options.exact_limit
     ) as indexer:
         for phase in ("indexed", "synced again"):
             printed = 0
@@ -131,9 +126,7 @@ def memory(options: argparse.Namespace) -> None:
             report = indexer.sync(
                 DatabaseConnector(engine, table="agentrag_rows", name="rows"), on_progress=print_progress
             )
-            print(
-                f"{phase}: {report.added:,} added, {report.unchanged:,} unchanged in {report.seconds:.0f} s"
-            )
+            print(f"{phase}: {report.added:,} added, {report.unchanged:,} unchanged in {report.seconds:.0f} s")
     table.metadata.drop_all(engine)
 
 
@@ -149,9 +142,7 @@ def main() -> None:
     two.add_argument("--url")
     two.add_argument("--dimensions", type=int, default=8)
     two.add_argument("--chroma", default="auto")
-    two.add_argument(
-        "--exact-limit", type=int, default=10_000_000, help="rows before Chroma's graph, held in memory"
-    )
+    two.add_argument("--exact-limit", type=int, default=10_000_000, help="rows before Chroma's graph, held in memory")
     two.set_defaults(run=memory)
     options = parser.parse_args()
     options.run(options)

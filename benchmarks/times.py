@@ -28,26 +28,26 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=20_000)
     parser.add_argument("--expiring", type=int, default=900)
     parser.add_argument("--searches", type=int, default=200)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     now, dice = [NOON], random.Random(1)
 
     def text() -> str:
         return " ".join(dice.choices(WORDS, k=30))
 
     def since() -> datetime:
-        return NOON - dice.random() * given.documents * STEP
+        return NOON - dice.random() * arguments.documents * STEP
 
     with (
         tempfile.TemporaryDirectory() as folder,
         DualIndexer(folder, HashingEmbeddings(64), clock=lambda: now[0]) as indexer,
     ):
         indexer.index_documents(
-            [SourceDocument(f"d{n}", text(), {"time": NOON - n * STEP}) for n in range(given.documents)]
+            [SourceDocument(f"d{n}", text(), {"time": NOON - n * STEP}) for n in range(arguments.documents)]
         )
 
         def measure(label: str, options: Callable[[], dict[str, Any]] = dict) -> None:
             taken = []
-            for _ in range(given.searches):
+            for _ in range(arguments.searches):
                 query, chosen = " ".join(dice.choices(WORDS, k=5)), options()
                 started = time.perf_counter()
                 indexer.search(query, 10, **chosen)
@@ -55,16 +55,16 @@ def main() -> None:
             cuts = statistics.quantiles(taken, n=20)
             print(f"| {label} | {statistics.median(taken):.1f} | {cuts[-1]:.1f} |", flush=True)
 
-        print(f"{given.documents} documents\n\n| search | p50 ms | p95 ms |\n|---|---|---|")
+        print(f"{arguments.documents} documents\n\n| search | p50 ms | p95 ms |\n|---|---|---|")
         measure("plain")
         measure("after=, another moment each time", lambda: {"after": since()})
         measure("the same as a filter on the key", lambda: {"filter": {"time": {"$gte": since()}}})
         measure("recency=", lambda: {"recency": timedelta(days=2)})
-        expiring = [SourceDocument(f"e{n}", text(), {"time": NOON}) for n in range(given.expiring)]
+        expiring = [SourceDocument(f"e{n}", text(), {"time": NOON}) for n in range(arguments.expiring)]
         indexer.index_documents(expiring, ttl=timedelta(hours=1))
-        measure(f"{given.expiring} documents will expire")
+        measure(f"{arguments.expiring} documents will expire")
         now[0] += timedelta(hours=2)
-        measure(f"{given.expiring} documents have expired")
+        measure(f"{arguments.expiring} documents have expired")
         started = time.perf_counter()
         gone = indexer.expire().deleted
         print(f"\n{gone} documents swept in {time.perf_counter() - started:.2f} s")

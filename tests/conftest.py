@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 # Before anything imports a library that reads them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -16,14 +19,23 @@ from hypothesis import HealthCheck, settings
 from tests.databases import database, fresh  # noqa: F401  fixtures
 from tests.servers import mariadb_url, postgres_url, redis_url  # noqa: F401
 
+if TYPE_CHECKING:
+    from langchain_agentrag import Operations
+
+
+@pytest.fixture
+def operations(tmp_path: Path) -> Iterator[Operations]:
+    """An operation log in a new file; tools of every risk may run."""
+    from langchain_agentrag import Operations
+
+    with Operations(tmp_path / "operations.sqlite", max_risk="high") as opened:
+        yield opened
+
+
 # Deadlines measure the machine, not the code: other work shares the cores.
-settings.register_profile(
-    "fast", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("fast", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", parent=settings.get_profile("fast"), max_examples=1000)
-settings.register_profile(
-    "proof", parent=settings.get_profile("thorough")
-)  # `make proof`: machines run long too
+settings.register_profile("proof", parent=settings.get_profile("thorough"))  # `make proof`: machines run long too
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 

@@ -64,11 +64,7 @@ def _create(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[sa
     url = sa.make_url(request.getfixturevalue({"postgresql": "postgres_url", "mariadb": "mariadb_url"}[kind]))
     server = sa.create_engine(url, poolclass=NullPool)
     run(server, f"CREATE SCHEMA {name}")  # a database of MariaDB; PostgreSQL creates whole databases slowly
-    own = (
-        {"database": name}
-        if kind == "mariadb"
-        else {"query": {**url.query, "options": f"-csearch_path={name}"}}
-    )
+    own = {"database": name} if kind == "mariadb" else {"query": {**url.query, "options": f"-csearch_path={name}"}}
     cascade = "" if kind == "mariadb" else " CASCADE"
     engine = sa.create_engine(url.set(**own), poolclass=NullPool)
     return engine, lambda: run(server, f"DROP SCHEMA {name}{cascade}")

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from langchain_core.embeddings import Embeddings
 
@@ -19,6 +20,19 @@ def stable_id(value: object) -> str:
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(repr, value)))}}}"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+class FixedClock:
+    """A clock that stands still until `now` is set or `pass_minutes` is called."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_minutes(self, minutes: float) -> None:
+        self.now += timedelta(minutes=minutes)
 
 
 class RecordingEmbeddings(Embeddings):
@@ -42,7 +56,7 @@ class RecordingEmbeddings(Embeddings):
 
 
 class FailingEmbeddings(RecordingEmbeddings):
-    """Works until told otherwise: fails on texts that hold a marker, after a number of texts, or on every query."""
+    """Works by default; fails on texts that hold a marker, after a number of texts, or on every query."""
 
     def __init__(
         self, *, on: str | None = None, after: int | None = None, queries: bool = False, dim: int = 64
@@ -92,9 +106,7 @@ class LyingEmbeddings(Embeddings):
 class GivenVectors(Embeddings):
     """Vectors given by hand; other texts get the default vector, or are refused when there is none."""
 
-    def __init__(
-        self, vectors: Mapping[str, Sequence[float]], default: Sequence[float] | None = None
-    ) -> None:
+    def __init__(self, vectors: Mapping[str, Sequence[float]], default: Sequence[float] | None = None) -> None:
         self.model = "given"
         self._vectors, self._default = vectors, default
 
@@ -102,10 +114,10 @@ class GivenVectors(Embeddings):
         return [self.embed_query(text) for text in texts]
 
     def embed_query(self, text: str) -> list[float]:
-        found = self._vectors.get(text, self._default)
-        if found is None:
+        vector = self._vectors.get(text, self._default)
+        if vector is None:
             raise KeyError(f"no vector was given for {text!r}")
-        return list(map(float, found))
+        return list(map(float, vector))
 
 
 class MemoryConnector(BaseConnector):

@@ -14,4 +14,4 @@ def without_token(text: str) -> str:
 
 def unfenced(text: str) -> str:
     """The text without the marks around its passages."""
-    return _FENCE.sub(lambda found: found[2], text)
+    return _FENCE.sub(lambda match: match[2], text)

@@ -99,17 +99,7 @@ def _create_mariadb_database(path: str) -> None:
 
 def _redis(folder: Path) -> Iterator[str]:
     socket = f"{folder}/socket"
-    command = [
-        _program("redis-server"),
-        "--port",
-        "0",
-        "--unixsocket",
-        socket,
-        "--save",
-        "",
-        "--dir",
-        str(folder),
-    ]
+    command = [_program("redis-server"), "--port", "0", "--unixsocket", socket, "--save", "", "--dir", str(folder)]
     with _running(command, folder, None, lambda: _answers(socket, _ping_redis)):
         yield f"unix://{socket}"
 
@@ -176,11 +166,7 @@ def _run(command: list[str], folder: Path, user: str | None = None) -> None:
 
 @contextmanager
 def _running(
-    command: list[str],
-    folder: Path,
-    user: str | None,
-    ready: Callable[[], bool],
-    stop: signal.Signals = signal.SIGTERM,
+    command: list[str], folder: Path, user: str | None, ready: Callable[[], bool], stop: signal.Signals = signal.SIGTERM
 ) -> Iterator[None]:
     log = folder / "log"
     with log.open("wb") as output:

@@ -42,9 +42,7 @@ MODES = ("hybrid", "vector", "keyword")
 
 @pytest.fixture
 def store(tmp_path: Path):
-    with DualIndexer(
-        tmp_path / "store", "hash", chroma="auto"
-    ) as indexer:  # Chroma has tests of its own below
+    with DualIndexer(tmp_path / "store", "hash", chroma="auto") as indexer:  # Chroma has tests of its own below
         yield indexer
 
 
@@ -72,11 +70,9 @@ def test_an_empty_store_never_wakes_the_model(tmp_path: Path):
     assert model.queries == []
 
 
-@pytest.mark.parametrize(
-    "query", ["", "   ", "\n", "\u3000", "\u200b", "？？？", "，。！", "\x00", "\ud800", "..."]
-)
+@pytest.mark.parametrize("query", ["", "   ", "\n", "\u3000", "\u200b", "？？？", "，。！", "\x00", "\ud800", "..."])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_query_that_says_nothing_finds_nothing_and_asks_no_model(tmp_path: Path, query: str, mode):
+def test_a_query_without_words_returns_nothing_and_calls_no_model(tmp_path: Path, query: str, mode):
     model = RecordingEmbeddings()
     with DualIndexer(tmp_path / "s", model) as indexer:
         indexer.index_documents(["alpha"], agent_id="a")
@@ -93,9 +89,7 @@ def test_a_query_of_stop_words_or_symbols_only_is_answered(store: DualIndexer, q
         assert hit.score > 0
 
 
-@pytest.mark.parametrize(
-    "query", ["苹果\x00价格", "苹果\ud83d价格", "苹果" * 5_000, "\u202e苹果", "a" * 100_000]
-)
+@pytest.mark.parametrize("query", ["苹果\x00价格", "苹果\ud83d价格", "苹果" * 5_000, "\u202e苹果", "a" * 100_000])
 def test_a_strange_query_is_answered(store: DualIndexer, query: str):
     store.index_documents(["苹果价格", "aaa"])
     for mode in MODES:
@@ -150,16 +144,7 @@ def test_an_unknown_mode_or_fusion_is_refused(store: DualIndexer, option: str, v
 
 @pytest.mark.parametrize(
     "where",
-    [
-        {"$bad": 1},
-        {"a": {"$near": 1}},
-        {"a": {}},
-        {"$and": {"a": 1}},
-        [("a", 1)],
-        {"a": {"$in": 3}},
-        {1: 2},
-        "a=1",
-    ],
+    [{"$bad": 1}, {"a": {"$near": 1}}, {"a": {}}, {"$and": {"a": 1}}, [("a", 1)], {"a": {"$in": 3}}, {1: 2}, "a=1"],
 )
 def test_a_bad_filter_is_an_error_before_any_work_even_on_an_empty_store(store: DualIndexer, where):
     with pytest.raises(FilterError):
@@ -191,7 +176,7 @@ def test_an_agent_id_that_cannot_be_one_is_refused_everywhere(store: DualIndexer
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\n", "\u3000", "。。。", "!!!", "\u200b", "----"])
 @pytest.mark.parametrize("agent", [None, "a"])
-def test_a_document_that_says_nothing_is_skipped_and_reported(store: DualIndexer, text: str, agent):
+def test_a_document_without_words_is_skipped_and_reported(store: DualIndexer, text: str, agent):
     report = store.index_documents([Document(page_content=text, id="blank")], agent)
     assert (report.added, report.chunks, report.failed) == (0, 0, ())
     assert [skipped.key for skipped in report.skipped] == ["blank"]
@@ -270,7 +255,7 @@ METADATA = [
 
 @pytest.mark.parametrize("metadata", METADATA, ids=stable_id)
 @pytest.mark.parametrize("chroma", ["always", "auto"])
-def test_metadata_comes_back_as_it_was_given_also_after_reopening(tmp_path: Path, metadata, chroma):
+def test_metadata_is_unchanged_also_after_reopening(tmp_path: Path, metadata, chroma):
     with DualIndexer(tmp_path / "s", "hash", chroma=chroma) as indexer:
         indexer.index_documents([SourceDocument("d", "text", metadata)], "agent")
         assert indexer.search("text", agent_id="agent")[0].metadata == metadata
@@ -283,23 +268,17 @@ def test_metadata_comes_back_as_it_was_given_also_after_reopening(tmp_path: Path
 
 
 def test_nan_and_numpy_values_in_metadata_come_back_as_documented(store: DualIndexer):
-    given = {
-        "nan": math.nan,
-        "n": np.int64(3),
-        "x": np.float32(0.5),
-        "list": np.array([1, 2]),
-        "pair": (1, 2),
-    }
-    store.index_documents([SourceDocument("d", "text", given)])
-    found = store.search("text")[0].metadata
-    assert math.isnan(found["nan"])
-    assert {key: found[key] for key in ("n", "x", "list", "pair")} == {
+    values = {"nan": math.nan, "n": np.int64(3), "x": np.float32(0.5), "list": np.array([1, 2]), "pair": (1, 2)}
+    store.index_documents([SourceDocument("d", "text", values)])
+    metadata = store.search("text")[0].metadata
+    assert math.isnan(metadata["nan"])
+    assert {key: metadata[key] for key in ("n", "x", "list", "pair")} == {
         "n": 3,
         "x": 0.5,
         "list": [1, 2],
         "pair": [1, 2],
     }
-    assert store.index_documents([SourceDocument("d", "text", given)]).unchanged == 1
+    assert store.index_documents([SourceDocument("d", "text", values)]).unchanged == 1
 
 
 def test_one_none_among_a_hundred_documents_loses_nothing(store: DualIndexer):
@@ -370,7 +349,7 @@ def test_equal_texts_without_ids_stay_apart_and_a_second_run_changes_nothing(sto
     assert len(store.search("相同", 10)) == 4
 
 
-def test_deletion_needs_to_be_told_what(store: DualIndexer):
+def test_deletion_needs_ids_or_a_filter(store: DualIndexer):
     store.index_documents(["a b c"])
     for call in (store.delete, lambda: store.delete(filter={}), lambda: store.delete(None, filter=None)):
         with pytest.raises(UsageError, match="everything"):
@@ -385,10 +364,9 @@ def test_deletion_needs_to_be_told_what(store: DualIndexer):
 
 
 @pytest.mark.parametrize(
-    "address",
-    [("absent", 0), ("d", 1), ("d", -1), ("d", True), ("d", "0"), (None, 0), ("\ud83d", 0), (b"d", 0)],
+    "address", [("absent", 0), ("d", 1), ("d", -1), ("d", True), ("d", "0"), (None, 0), ("\ud83d", 0), (b"d", 0)]
 )
-def test_reading_what_is_not_there_says_what_there_is(store: DualIndexer, address):
+def test_reading_a_missing_address_is_an_error(store: DualIndexer, address):
     store.index_documents([SourceDocument("d", "text")])
     with pytest.raises(InvalidQueryError):
         store.read(*address)
@@ -426,16 +404,14 @@ def test_a_model_that_changes_its_dimension_is_refused_and_the_store_keeps_the_f
     with DualIndexer(tmp_path / "s", model) as indexer:
         indexer.index_documents(["one"])
     length[0] = 32
-    with DualIndexer(
-        tmp_path / "s", LyingEmbeddings(lambda vectors: [vector[:32] for vector in vectors])
-    ) as indexer:
+    with DualIndexer(tmp_path / "s", LyingEmbeddings(lambda vectors: [vector[:32] for vector in vectors])) as indexer:
         with pytest.raises(StoreMismatchError, match="32 dimensions to a store of 64"):
             indexer.index_documents(["two"])
         assert indexer.stats().documents == 1
         assert sound(indexer)
 
 
-def test_a_query_vector_of_another_dimension_leaves_the_keyword_leg(tmp_path: Path):
+def test_a_query_vector_of_another_dimension_leaves_the_keyword_index(tmp_path: Path):
     with DualIndexer(tmp_path / "s", GrowingQueries()) as indexer:
         indexer.index_documents(["apple pie"])
     with DualIndexer(tmp_path / "s", GrowingQueries(queries=32)) as indexer:
@@ -456,10 +432,7 @@ class GrowingQueries(LyingEmbeddings):
 
 
 def test_a_failed_first_attempt_does_not_tie_the_empty_store_to_that_model(tmp_path: Path):
-    with (
-        DualIndexer(tmp_path / "s", FailingEmbeddings(after=1, dim=32)) as indexer,
-        pytest.raises(EmbeddingError),
-    ):
+    with DualIndexer(tmp_path / "s", FailingEmbeddings(after=1, dim=32)) as indexer, pytest.raises(EmbeddingError):
         indexer.index_documents(["one", "two"])
     with DualIndexer(tmp_path / "s", RecordingEmbeddings(dim=64)) as indexer:
         indexer.index_documents(["one", "two"])
@@ -477,14 +450,14 @@ def test_another_model_is_refused_at_opening_and_at_first_use(tmp_path: Path):
     with pytest.raises(StoreMismatchError, match="one"):
         DualIndexer(tmp_path / "s", RecordingEmbeddings("two"))
     with DualIndexer(tmp_path / "s") as indexer:
-        assert len(indexer.keyword_search("text")) == 1, "the keyword leg needs no model"
+        assert len(indexer.keyword_search("text")) == 1, "the keyword index needs no model"
         with pytest.raises(AgentRagError, match="pass the same object"):
             indexer.search("text")
     with DualIndexer(tmp_path / "s", RecordingEmbeddings("one")) as indexer:
         assert len(indexer.search("text")) == 1
 
 
-def test_a_model_given_by_name_needs_not_be_named_again(tmp_path: Path):
+def test_the_name_of_a_model_is_needed_only_once(tmp_path: Path):
     with DualIndexer(tmp_path / "s", "hash") as indexer:
         indexer.index_documents(["text"])
     with DualIndexer(tmp_path / "s") as indexer:
@@ -496,7 +469,7 @@ def test_another_analyzer_is_refused_unless_everything_may_be_analysed_again(tmp
     with DualIndexer(tmp_path / "s", model) as indexer:
         indexer.index_documents(["小鹏汽车发布新款", "other"], "a")
         indexer.index_documents(["小鹏汽车"])
-    seen = len(model.texts)
+    embedded = len(model.texts)
     other = Analyzer(user_words=["小鹏汽车"])
     with pytest.raises(StoreMismatchError, match="reanalyze"):
         DualIndexer(tmp_path / "s", model, analyzer=other)
@@ -506,7 +479,7 @@ def test_another_analyzer_is_refused_unless_everything_may_be_analysed_again(tmp
             "小鹏汽车",
         }
         assert sound(indexer)
-    assert len(model.texts) == seen, "nothing is embedded again"
+    assert len(model.texts) == embedded, "nothing is embedded again"
     with pytest.raises(StoreMismatchError):
         DualIndexer(tmp_path / "s", model, analyzer=Analyzer())
     with DualIndexer(tmp_path / "s", model) as indexer:  # the store knows its analyzer
@@ -538,9 +511,7 @@ def test_a_file_is_no_store(tmp_path: Path):
         DualIndexer(tmp_path / "file" / "below", "hash")
 
 
-@pytest.mark.parametrize(
-    "content", [b"garbage" * 500, b"SQLite format 3\x00" + b"\xff" * 5_000, b"PK\x03\x04"]
-)
+@pytest.mark.parametrize("content", [b"garbage" * 500, b"SQLite format 3\x00" + b"\xff" * 5_000, b"PK\x03\x04"])
 def test_a_catalog_that_is_no_database_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / "catalog.sqlite").write_bytes(content)
     with pytest.raises(NotAStoreError, match="catalog"):
@@ -566,13 +537,7 @@ def test_a_folder_where_making_a_store_was_interrupted_becomes_one(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"exact_limit": -1},
-        {"chroma": "sometimes"},
-        {"lock_timeout": -1},
-        {"embed_timeout": 0},
-        {"exact_limit": "many"},
-    ],
+    [{"exact_limit": -1}, {"chroma": "sometimes"}, {"lock_timeout": -1}, {"embed_timeout": 0}, {"exact_limit": "many"}],
 )
 def test_impossible_options_of_a_store_are_refused(tmp_path: Path, options):
     with pytest.raises(UsageError, match=next(iter(options))):
@@ -603,7 +568,7 @@ def test_use_after_closing_is_a_clear_error_and_closing_twice_is_none(tmp_path: 
             call()
 
 
-def test_a_forked_child_is_told_to_open_the_store_itself(tmp_path: Path):
+def test_a_forked_child_gets_an_error_that_tells_it_to_reopen_the_store(tmp_path: Path):
     with DualIndexer(tmp_path / "s", "hash") as indexer:
         indexer.index_documents(["text"])
         child = os.fork()
@@ -685,16 +650,14 @@ def word(number: int) -> str:
 
 
 @pytest.mark.parametrize(("chroma", "limit"), [("always", 400_000), ("auto", 300_000)])
-def test_a_full_disk_is_an_error_and_keeps_every_acknowledged_document(
-    tmp_path: Path, chroma: str, limit: int
-):
-    told = run(FULL, tmp_path / "s", chroma, limit)
-    assert told["error"], "the disk was never full"
-    assert told["alive"] == 1
+def test_a_full_disk_is_an_error_and_keeps_every_acknowledged_document(tmp_path: Path, chroma: str, limit: int):
+    output = run(FULL, tmp_path / "s", chroma, limit)
+    assert output["error"], "the disk was never full"
+    assert output["alive"] == 1
     with DualIndexer(tmp_path / "s", "hash", chroma=chroma) as indexer:
         assert sound(indexer)
-        assert indexer.stats().documents >= told["stored"] > 0
-        for number in range(told["stored"]):
+        assert indexer.stats().documents >= output["stored"] > 0
+        for number in range(output["stored"]):
             assert indexer.keyword_search(word(number * 400))[0].doc_id == f"d{number}"
         indexer.index_documents([SourceDocument("after", "there is room again")])
         assert indexer.search("room")[0].doc_id == "after"
@@ -746,9 +709,7 @@ def test_a_read_only_folder_is_a_clear_error_and_stays_as_it_is(tmp_path: Path):
             path.chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    "nothing", [{}, {"filter": {}}, {"filter": {"$and": []}}, {"filter": {"$not": {"$or": []}}}]
-)
+@pytest.mark.parametrize("nothing", [{}, {"filter": {}}, {"filter": {"$and": []}}, {"filter": {"$not": {"$or": []}}}])
 def test_a_deletion_that_names_nothing_is_refused_and_deletes_nothing(tmp_path: Path, nothing):
     with DualIndexer(tmp_path / "store", "hash", chroma="auto") as indexer:
         indexer.index_documents(["共享的一篇", "a shared one"])

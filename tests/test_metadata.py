@@ -85,9 +85,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(
-    "value", KEPT, ids=lambda value: repr(value)[:40] if not isinstance(value, int) else "int"
-)
+@pytest.mark.parametrize("value", KEPT, ids=lambda value: repr(value)[:40] if not isinstance(value, int) else "int")
 def test_value_comes_back_equal_and_of_its_own_type(value):
     for metadata in ({"k": value}, {"list": [value], "dict": {"deep": {"k": value}}}):
         back = decode(encode(metadata))
@@ -110,12 +108,7 @@ def test_floats_outside_json_survive_and_the_text_is_strict_json():
 
 
 def test_flat_metadata_takes_no_shortcut_past_the_rules():
-    for metadata in (
-        {"$t": "date", "v": "2024-01-01"},
-        {"n": 10**5000},
-        {"s": "\ud83d\ude00"},
-        {"x": math.inf},
-    ):
+    for metadata in ({"$t": "date", "v": "2024-01-01"}, {"n": 10**5000}, {"s": "\ud83d\ude00"}, {"x": math.inf}):
         assert decode(encode(metadata)) == metadata
     json.loads(encode({"nan": math.nan}), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
@@ -146,7 +139,7 @@ def test_zone_whose_rules_changed_keeps_the_instant():
 
 
 @pytest.mark.parametrize(
-    ("given_value", "kept"),
+    ("value", "expected"),
     [
         ((1, (2, "x")), [1, [2, "x"]]),
         ({"b", "a", "c"}, ["a", "b", "c"]),
@@ -173,10 +166,10 @@ def test_zone_whose_rules_changed_keeps_the_instant():
     ],
     ids=stable_id,
 )
-def test_conversion_is_as_documented(given_value, kept):
-    back = normalise({"k": given_value})["k"]
-    assert back == kept
-    assert type(back) is type(kept)
+def test_conversion_is_as_documented(value, expected):
+    back = normalise({"k": value})["k"]
+    assert back == expected
+    assert type(back) is type(expected)
 
 
 def test_keys_that_are_string_enums_become_their_value():
@@ -287,7 +280,7 @@ def test_fingerprint_ignores_order_of_keys_at_every_level():
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
 
 
-def test_fingerprint_tells_types_and_values_apart():
+def test_fingerprint_distinguishes_types_and_values():
     values = [
         1,
         1.0,
@@ -331,9 +324,7 @@ keys = texts | st.sampled_from(["$t", "v", "zone", "a.b"])
 metadatas = st.dictionaries(
     keys,
     st.recursive(
-        leaves,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
-        max_leaves=8,
+        leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=8
     ),
     max_size=4,
 )

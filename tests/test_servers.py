@@ -45,10 +45,7 @@ with _server_or_skip("Redis", _redis) as url:
 def test_a_server_ends_with_a_run_that_is_killed(redis_url):
     root = str(Path(__file__).parents[1])
     run = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(root=root)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", SCRIPT.format(root=root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     socket = run.stdout.readline().strip().removeprefix("unix://")
     assert Path(socket).exists()

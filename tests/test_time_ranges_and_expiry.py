@@ -15,29 +15,20 @@ from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, U
 from langchain_agentrag.search.fusion import MAX_RECENCY_BOOST
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 from tests.contracts.reference import MemoryConnector
+from tests.fakes import FixedClock
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 MODES = ("hybrid", "vector", "keyword")
 
 
-class Clock:
-    """A clock that stands still until it is told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> dt.datetime:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FixedClock:
+    return FixedClock(NOON)
 
 
 @pytest.fixture(params=[{}, {"exact_limit": 0, "chroma": "always"}], ids=["exact", "hnsw"])
-def indexer(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[DualIndexer]:
+def indexer(request: pytest.FixtureRequest, tmp_path: Path, clock: FixedClock) -> Iterator[DualIndexer]:
     with DualIndexer(tmp_path / "store", HashingEmbeddings(32), clock=clock, **request.param) as opened:
         yield opened
 
@@ -77,12 +68,7 @@ def test_the_last_two_hours_are_the_same_in_every_zone_and_however_they_were_sta
             + [SourceDocument("undated", "alarm E1102 主轴报警", {"time": "yesterday"})]
         )
         inside = {f"{name} 1" for name in STAMPS}
-        for after in (
-            "2h",
-            NOON - 2 * HOUR,
-            (NOON - 2 * HOUR).replace(tzinfo=None),
-            "2024-05-01T18:00+08:00",
-        ):
+        for after in ("2h", NOON - 2 * HOUR, (NOON - 2 * HOUR).replace(tzinfo=None), "2024-05-01T18:00+08:00"):
             for query in ("E1102", "主轴报警", "E1102 报警 alarm"):
                 for mode in MODES:
                     assert ids(indexer.search(query, 50, after=after, mode=mode)) == inside
@@ -97,18 +83,11 @@ def test_the_last_two_hours_are_the_same_in_every_zone_and_however_they_were_sta
 
 
 def test_a_range_holds_its_first_moment_and_not_its_last(indexer: DualIndexer) -> None:
-    indexer.index_documents(
-        [SourceDocument(f"d{h}", "退款 refund", {"time": NOON + h * HOUR}) for h in range(4)]
-    )
-    found = indexer.search("退款", 9, after=NOON + HOUR, before=NOON + 3 * HOUR)
-    assert ids(found) == {"d1", "d2"}
+    indexer.index_documents([SourceDocument(f"d{h}", "退款 refund", {"time": NOON + h * HOUR}) for h in range(4)])
+    hits = indexer.search("退款", 9, after=NOON + HOUR, before=NOON + 3 * HOUR)
+    assert ids(hits) == {"d1", "d2"}
     assert not indexer.search("退款", 9, after=NOON + HOUR, before=NOON + HOUR)
-    assert ids(indexer.search("refund", 9, after="2024-05-01", before=dt.date(2024, 5, 2))) == {
-        "d0",
-        "d1",
-        "d2",
-        "d3",
-    }
+    assert ids(indexer.search("refund", 9, after="2024-05-01", before=dt.date(2024, 5, 2))) == {"d0", "d1", "d2", "d3"}
 
 
 def test_a_range_narrows_a_filter_and_nobody_sees_more_through_it(indexer: DualIndexer) -> None:
@@ -116,8 +95,8 @@ def test_a_range_narrows_a_filter_and_nobody_sees_more_through_it(indexer: DualI
     for agent in ("lina", "otto"):
         indexer.index_documents([SourceDocument(agent, "log entry", {"time": NOON, "type": "log"})], agent)
     for mode in MODES:
-        seen = indexer.for_agent("lina").search("log entry", 9, after=NOON, filter={"type": "log"}, mode=mode)
-        assert ids(seen) == {"shared", "lina"}
+        hits = indexer.for_agent("lina").search("log entry", 9, after=NOON, filter={"type": "log"}, mode=mode)
+        assert ids(hits) == {"shared", "lina"}
         assert not indexer.search("log entry", 9, after=NOON, filter={"type": "manual"}, mode=mode)
     assert ids(indexer.for_agent("otto").get(after="1d")) == {"shared", "otto"}
     indexer.for_agent("otto").delete(after="1d")
@@ -142,8 +121,7 @@ def test_a_bound_that_is_no_time_is_refused(option: str, bad: object, indexer: D
 def test_many_times_are_compared_as_the_definition_does(indexer: DualIndexer) -> None:
     """More rows than one page, some without a time, updated and deleted in between."""
     documents = [
-        SourceDocument(f"d{n}", f"word {n}", {"time": NOON + n * HOUR} if n % 5 else {"n": n})
-        for n in range(300)
+        SourceDocument(f"d{n}", f"word {n}", {"time": NOON + n * HOUR} if n % 5 else {"n": n}) for n in range(300)
     ]
     indexer.index_documents(documents)
     assert len(indexer.search("word", 300, after=NOON)) == 240
@@ -159,10 +137,7 @@ def test_many_times_are_compared_as_the_definition_does(indexer: DualIndexer) ->
 
 def dated(indexer: DualIndexer, ages: dict[str, dt.timedelta | None], text: str) -> None:
     indexer.index_documents(
-        [
-            SourceDocument(name, text, {} if age is None else {"time": NOON - age})
-            for name, age in ages.items()
-        ]
+        [SourceDocument(name, text, {} if age is None else {"time": NOON - age}) for name, age in ages.items()]
     )
 
 
@@ -188,19 +163,14 @@ def test_the_bonus_is_bounded_explained_and_grows_with_youth(indexer: DualIndexe
             assert plain[hit.doc_id].explanation.recency == 0
         lifts = {hit.doc_id: hit.explanation.recency for hit in lifted}
         assert lifts["undated"] == 0
-        assert [lifts[f"d{n}"] for n in range(30)] == sorted(
-            (lifts[f"d{n}"] for n in range(30)), reverse=True
-        )
+        assert [lifts[f"d{n}"] for n in range(30)] == sorted((lifts[f"d{n}"] for n in range(30)), reverse=True)
         assert lifts["d7"] == pytest.approx(lifts["d0"] / 2, rel=0.02)
 
 
 def test_an_old_exact_match_is_not_buried(indexer: DualIndexer) -> None:
     indexer.index_documents(
         [SourceDocument("exact", "Alarm E1102: 主轴过热，更换轴承。", {"time": NOON - 3000 * DAY})]
-        + [
-            SourceDocument(f"chat {n}", f"alarm again today, number {n} 又报警了", {"time": NOON})
-            for n in range(60)
-        ]
+        + [SourceDocument(f"chat {n}", f"alarm again today, number {n} 又报警了", {"time": NOON}) for n in range(60)]
     )
     for query in ("E1102", "alarm E1102", "E1102 报警怎么处理"):
         assert indexer.search(query, 5, recency=HOUR)[0].doc_id == "exact"
@@ -214,17 +184,13 @@ def test_without_times_nothing_changes_and_now_decides_the_age(indexer: DualInde
         indexer.search("other", 1, recency=DAY, now=now)[0].explanation.recency for now in (NOON, NOON - DAY)
     )
     assert then == pytest.approx(2 * today)
-    assert (
-        indexer.search("other", 1, recency=DAY, now=NOON - 9 * DAY)[0].explanation.recency == then
-    )  # it is to come
+    assert indexer.search("other", 1, recency=DAY, now=NOON - 9 * DAY)[0].explanation.recency == then  # it is to come
 
 
-def test_the_bonus_tells_nothing_of_others(indexer: DualIndexer) -> None:
+def test_the_recency_boost_reveals_nothing_of_others(indexer: DualIndexer) -> None:
     dated(indexer, {"mine": DAY, "older": 9 * DAY}, "quarterly numbers 季度数据")
     alone = indexer.for_agent("lina").search("quarterly 季度", 5, recency=DAY)
-    indexer.index_documents(
-        [SourceDocument(f"o{n}", "quarterly 季度", {"time": NOON}) for n in range(20)], "otto"
-    )
+    indexer.index_documents([SourceDocument(f"o{n}", "quarterly 季度", {"time": NOON}) for n in range(20)], "otto")
     assert indexer.for_agent("lina").search("quarterly 季度", 5, recency=DAY) == alone
 
 
@@ -250,7 +216,7 @@ def gone(indexer: DualIndexer, agent: str | None, doc_id: str, query: str) -> No
 
 @pytest.mark.parametrize("agent", [None, "lina"])
 def test_what_has_expired_is_gone_at_that_moment_and_off_the_disk_after_a_sweep(
-    agent: str | None, indexer: DualIndexer, clock: Clock
+    agent: str | None, indexer: DualIndexer, clock: FixedClock
 ) -> None:
     secret = "一次性密码 onetimecode7741"
     indexer.index_documents([SourceDocument("stays", "password 密码 rules", {})], agent)
@@ -262,39 +228,31 @@ def test_what_has_expired_is_gone_at_that_moment_and_off_the_disk_after_a_sweep(
     clock.now = NOON + HOUR
     gone(indexer, agent, "code", secret)
     after = indexer.stats(), indexer.search("密码 onetimecode7741", 9, agent_id=agent)
-    assert (after[0].documents, after[0].chunks, after[1]) == (
-        before[0].documents,
-        before[0].chunks,
-        before[1],
-    )
+    assert (after[0].documents, after[0].chunks, after[1]) == (before[0].documents, before[0].chunks, before[1])
     assert indexer.verify(deep=True).ok
     assert indexer.verify().documents == 1
     assert indexer.expire().deleted == 1
     assert indexer.expire().deleted == 0
     gone(indexer, agent, "code", secret)
     assert indexer.search("密码 onetimecode7741", 9, agent_id=agent) == before[1]
-    held = b"".join(path.read_bytes() for path in indexer.path.rglob("*") if path.is_file())
-    assert b"onetimecode7741" not in held
+    content = b"".join(path.read_bytes() for path in indexer.path.rglob("*") if path.is_file())
+    assert b"onetimecode7741" not in content
     assert_consistent(indexer)
     assert_isolated(indexer)
 
 
-def test_a_store_opened_later_knows_what_expires(indexer: DualIndexer, clock: Clock) -> None:
-    indexer.index_documents(
-        [SourceDocument("a", "alpha"), SourceDocument("b", "alpha", {"expires_at": NOON + DAY})]
-    )
+def test_a_store_opened_later_knows_what_expires(indexer: DualIndexer, clock: FixedClock) -> None:
+    indexer.index_documents([SourceDocument("a", "alpha"), SourceDocument("b", "alpha", {"expires_at": NOON + DAY})])
     clock.now = NOON + 2 * DAY
     with DualIndexer(indexer.path, HashingEmbeddings(32), clock=clock, exact_limit=0) as other:
         assert ids(other.search("alpha")) == {"a"}
         assert other.stats().documents == 1
 
 
-def test_a_store_from_before_documents_could_expire_learns_it(tmp_path: Path, clock: Clock) -> None:
+def test_a_store_from_before_documents_could_expire_learns_it(tmp_path: Path, clock: FixedClock) -> None:
     options = {"embeddings": HashingEmbeddings(8), "clock": clock}
     with DualIndexer(tmp_path / "s", **options) as indexer:
-        indexer.index_documents(
-            [SourceDocument("a", "alpha", {"expires_at": NOON + DAY, "说明": "expires_at"})]
-        )
+        indexer.index_documents([SourceDocument("a", "alpha", {"expires_at": NOON + DAY, "说明": "expires_at"})])
         indexer._store.catalog.connection().execute("DROP TABLE expiry")
     clock.now = NOON + DAY
     with DualIndexer(tmp_path / "s", **options) as indexer:
@@ -302,7 +260,7 @@ def test_a_store_from_before_documents_could_expire_learns_it(tmp_path: Path, cl
         assert indexer.expire().deleted == 1
 
 
-def test_writing_an_expired_document_anew_adds_it(indexer: DualIndexer, clock: Clock) -> None:
+def test_writing_an_expired_document_anew_adds_it(indexer: DualIndexer, clock: FixedClock) -> None:
     indexer.index_documents([SourceDocument("d", "first words")], ttl=HOUR)
     clock.now = NOON + DAY
     report = indexer.index_documents([SourceDocument("d", "other words")], ttl=HOUR)
@@ -316,7 +274,7 @@ def test_writing_an_expired_document_anew_adds_it(indexer: DualIndexer, clock: C
     assert ids(indexer.search("words")) == {"d"}
 
 
-def test_deleting_and_forgetting_count_what_is_still_there(indexer: DualIndexer, clock: Clock) -> None:
+def test_deleting_and_forgetting_count_what_is_still_there(indexer: DualIndexer, clock: FixedClock) -> None:
     view = indexer.for_agent("lina")
     view.index_documents([SourceDocument("a", "alpha"), SourceDocument("b", "beta")], ttl=HOUR)
     view.index_documents([SourceDocument("c", "gamma"), SourceDocument("d", "delta")])
@@ -329,7 +287,7 @@ def test_deleting_and_forgetting_count_what_is_still_there(indexer: DualIndexer,
 
 
 def test_an_expired_document_of_a_source_is_neither_stored_nor_stored_again(
-    indexer: DualIndexer, clock: Clock
+    indexer: DualIndexer, clock: FixedClock
 ) -> None:
     class Notes(MemoryConnector):
         def _load(self, key: str) -> list[SourceDocument]:
@@ -345,7 +303,7 @@ def test_an_expired_document_of_a_source_is_neither_stored_nor_stored_again(
     assert (second.added, second.skipped, second.failed) == (0, (), ())
 
 
-def test_many_expired_documents_are_swept_by_a_write(indexer: DualIndexer, clock: Clock, monkeypatch) -> None:
+def test_many_expired_documents_are_swept_by_a_write(indexer: DualIndexer, clock: FixedClock, monkeypatch) -> None:
     monkeypatch.setattr("langchain_agentrag.indexer.EXPIRY_SWEEP_THRESHOLD", 5)
     indexer.index_documents([SourceDocument(f"d{n}", f"word {n}") for n in range(6)], ttl=HOUR)
     clock.now = NOON + DAY
@@ -361,12 +319,12 @@ def test_an_expiry_that_is_no_time_is_refused(indexer: DualIndexer) -> None:
         indexer.index_documents(["x"], ttl=-1)
 
 
-def test_a_document_that_says_when_it_expires_keeps_its_moment(indexer: DualIndexer) -> None:
+def test_a_document_with_an_expiry_time_keeps_it(indexer: DualIndexer) -> None:
     indexer.index_documents([SourceDocument("d", "text", {"expires_at": "2024-06-01"})], ttl=HOUR)
     assert indexer.get(["d"])[0].metadata["expires_at"] == "2024-06-01"
 
 
-def test_the_record_manager_takes_an_expired_document_for_absent(indexer: DualIndexer, clock: Clock) -> None:
+def test_the_record_manager_takes_an_expired_document_for_absent(indexer: DualIndexer, clock: FixedClock) -> None:
     records = indexer.record_keys("n")
     indexer.index_documents([SourceDocument("d", "text")], ttl=HOUR)
     records.put(["d"], [None], 1.0)
@@ -381,11 +339,7 @@ def test_the_record_manager_takes_an_expired_document_for_absent(indexer: DualIn
 def test_a_session_is_deleted_of_one_owner_only(indexer: DualIndexer) -> None:
     for agent in ("lina", "otto", None):
         indexer.index_documents(
-            [
-                SourceDocument(f"m{n}", f"turn {n} 对话", {"session": "s1" if n < 3 else "s10"})
-                for n in range(5)
-            ],
-            agent,
+            [SourceDocument(f"m{n}", f"turn {n} 对话", {"session": "s1" if n < 3 else "s10"}) for n in range(5)], agent
         )
     assert indexer.for_agent("lina").delete(session="s1").deleted == 3
     assert len(indexer.get(agent_id="otto")) == len(indexer.get()) == 5

@@ -52,8 +52,6 @@ def test_a_process_ends_and_lets_a_late_call_finish_that_soon_will(seconds: int,
         f"def call():\n    time.sleep({seconds}); print('finished', flush=True)\n"
         "try:\n    timeouts.run_with_timeout(0.05, call, 't')\nexcept TimeoutError:\n    pass\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0
     assert done.stdout.strip() == output

@@ -95,16 +95,12 @@ def test_what_is_no_time_is_none(value: object) -> None:
 
 @given(
     st.one_of(
-        st.datetimes(timezones=st.none() | st.timezones()),
-        st.dates(),
-        st.text(max_size=30),
-        st.floats(),
-        st.integers(),
+        st.datetimes(timezones=st.none() | st.timezones()), st.dates(), st.text(max_size=30), st.floats(), st.integers()
     )
 )
 def test_a_moment_is_in_utc_or_none_and_nothing_raises(value: object) -> None:
-    found = parse_time(value)
-    assert found is None or (isinstance(found, dt.datetime) and found.tzinfo is UTC)
+    parsed = parse_time(value)
+    assert parsed is None or (isinstance(parsed, dt.datetime) and parsed.tzinfo is UTC)
 
 
 @given(st.datetimes(timezones=st.none() | st.timezones()), st.datetimes(timezones=st.none() | st.timezones()))
@@ -114,7 +110,7 @@ def test_moments_are_ordered_as_filters_order_them(one: dt.datetime, other: dt.d
         assert match({"t": {"$lt": other}}, {"t": one}) == (parse_time(one) < parse_time(other))
 
 
-def test_the_hour_that_comes_twice_is_told_apart() -> None:
+def test_the_repeated_hour_of_a_clock_change_is_distinguished() -> None:
     zone = ZoneInfo("America/New_York")
     first, second = (dt.datetime(2024, 11, 3, 1, 30, tzinfo=zone, fold=fold) for fold in (0, 1))
     assert parse_time(second) - parse_time(first) == dt.timedelta(hours=1)
@@ -125,9 +121,7 @@ def test_the_machine_s_zone_changes_nothing(zone: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        assert (
-            parse_time(dt.datetime(2024, 5, 1)) == parse_time("2024-05-01") == parse_time(SECONDS) == MAY_DAY
-        )
+        assert parse_time(dt.datetime(2024, 5, 1)) == parse_time("2024-05-01") == parse_time(SECONDS) == MAY_DAY
         assert check_time("after", "36h", MAY_DAY) == dt.datetime(2024, 4, 29, 12, tzinfo=UTC)
     finally:
         monkeypatch.undo()

@@ -26,11 +26,7 @@ from langchain_agentrag import QueryUnderstandingRouter
 HERE = Path(__file__).parent
 ZONE = ZoneInfo("Asia/Shanghai")
 NOW = datetime(2026, 3, 18, 10, 0, tzinfo=ZONE)
-SETS = {
-    "first": "rules written with them",
-    "second": "written after the rules",
-    "third": "written by a stranger",
-}
+SETS = {"first": "rules written with them", "second": "written after the rules", "third": "written by a stranger"}
 
 
 def router(zone: ZoneInfo = ZONE) -> QueryUnderstandingRouter:
@@ -86,8 +82,8 @@ def wrong(name: str) -> list[tuple[str, dict[str, Any]]]:
     """Questions of a set with an unexpected route, and the values (actual, expected) that differ."""
     errors = []
     for line in questions(name):
-        want, got = expected(line), routed(line)
-        differences = {key: (got[key], want[key]) for key in want if got[key] != want[key]}
+        want, actual = expected(line), routed(line)
+        differences = {key: (actual[key], want[key]) for key in want if actual[key] != want[key]}
         if differences:
             errors.append((line["question"], differences))
     return errors
@@ -109,9 +105,7 @@ def false_positives(folder: Path) -> Counter[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wrong", action="store_true", help="print the questions with an unexpected route")
     parser.add_argument("--false", nargs="+", type=Path, default=(), help="folders of ordinary questions")
     options = parser.parse_args()
@@ -128,8 +122,8 @@ def main() -> None:
         )
         for question, differences in missed if options.wrong else ():
             print(f"    {question}")
-            for key, (got, want) in differences.items():
-                print(f"        {key}: {got}, expected {want}")
+            for key, (actual, want) in differences.items():
+                print(f"        {key}: {actual}, expected {want}")
 
 
 if __name__ == "__main__":

@@ -26,17 +26,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def ndcg(results: list[str], relevant: dict[str, int]) -> float:
-    got = sum(
-        (2 ** relevant.get(doc_id, 0) - 1) / math.log2(place + 2) for place, doc_id in enumerate(results[:10])
-    )
+    gain = sum((2 ** relevant.get(doc_id, 0) - 1) / math.log2(place + 2) for place, doc_id in enumerate(results[:10]))
     best = sorted(relevant.values(), reverse=True)[:10]
-    return got / sum((2**grade - 1) / math.log2(place + 2) for place, grade in enumerate(best))
+    return gain / sum((2**grade - 1) / math.log2(place + 2) for place, grade in enumerate(best))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--embeddings", default="local")
     options = parser.parse_args()
@@ -47,16 +43,12 @@ def main() -> None:
             query, document, grade = line.split("\t")
             qrels.setdefault(query, {})[document] = int(grade)
         questions = [
-            q
-            for q in lines(folder / "queries.jsonl")
-            if q["_id"] in qrels and router.route(q["text"]).weights
+            q for q in lines(folder / "queries.jsonl") if q["_id"] in qrels and router.route(q["text"]).weights
         ]
         relevant_ids = {document for query in questions for document in qrels[query["_id"]]}
         corpus = lines(folder / "corpus.jsonl")
         step = max(1, len(corpus) // SAMPLE)
-        sample = [
-            text for place, text in enumerate(corpus) if text["_id"] in relevant_ids or place % step == 0
-        ]
+        sample = [text for place, text in enumerate(corpus) if text["_id"] in relevant_ids or place % step == 0]
         documents = [SourceDocument(d["_id"], f"{d.get('title') or ''}\n{d['text']}".strip()) for d in sample]
         with tempfile.TemporaryDirectory() as store, DualIndexer(store, options.embeddings) as indexer:
             indexer.index_documents(documents)

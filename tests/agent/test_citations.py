@@ -95,12 +95,8 @@ def test_numbers_have_one_value_in_all_their_forms(text, values):
     assert [float(quantity.value) for quantity in find_quantities(fold_text(text))] == pytest.approx(values)
 
 
-def test_codes_are_told_from_numbers():
-    assert find_identifiers("E1102, v1.2.3, 10.20.30.40, 30mm, 5kg, 900") == {
-        "e1102",
-        "v1.2.3",
-        "10.20.30.40",
-    }
+def test_codes_are_distinguished_from_numbers():
+    assert find_identifiers("E1102, v1.2.3, 10.20.30.40, 30mm, 5kg, 900") == {"e1102", "v1.2.3", "10.20.30.40"}
 
 
 @pytest.mark.parametrize(
@@ -142,9 +138,7 @@ def test_the_number_of_a_list_item_is_no_number_of_the_statement(mark):
 
 def test_the_id_of_a_document_stands_for_all_of_its_passages():
     parts = [hit("lease.pdf", LEASE, 4), hit("lease.pdf", "Pets: cats are welcome, two at most.", 5)]
-    report = check_citations(
-        "Cats are welcome, two at most [lease.pdf]. The deposit is $1,500 [lease.pdf].", parts
-    )
+    report = check_citations("Cats are welcome, two at most [lease.pdf]. The deposit is $1,500 [lease.pdf].", parts)
     assert [one.support for one in report.statements] == ["supported", "supported"]
 
 
@@ -153,10 +147,8 @@ def test_a_number_from_elsewhere_in_the_passage_supports_nothing():
     assert judge_by_rules("The deposit is $1,500, which is returned within 31 days.", LEASE)[0] != "supported"
 
 
-def test_what_was_only_seen_as_a_snippet_is_told():
-    report = check_citations(
-        "The deposit is $1,500 [2]. 报警 E1102 表示主轴过热 [1]。", SOURCES, read=["泵.md"]
-    )
+def test_a_source_seen_only_as_a_snippet_is_reported():
+    report = check_citations("The deposit is $1,500 [2]. 报警 E1102 表示主轴过热 [1]。", SOURCES, read=["泵.md"])
     assert [one.references for one in report.statements] == [{"2": "unread"}, {"1": "read"}]
     assert any("was not read" in line for line in report.problems)
 
@@ -189,26 +181,24 @@ def test_what_claims_nothing_needs_no_reference(answer, count):
 
 
 @pytest.mark.parametrize(
-    ("said", "support", "by"),
+    ("answer", "support", "by"),
     [
         (True, "supported", "judge"), (False, "unsupported", "judge"), (None, "unknown", ""), ("Entailment", "supported", "judge"),
         ("contradiction", "contradicted", "judge"), ("neutral", "unsupported", "judge"), ("支持", "supported", "judge"),
         ("maybe…", "unknown", ""), ("", "unknown", ""), (0.7, "unknown", ""),
     ],
 )  # fmt: skip
-def test_a_judge_decides_what_rules_leave_open(said, support, by):
-    asked = []
+def test_a_judge_decides_what_rules_leave_open(answer, support, by):
+    prompts = []
 
     def judge(passage, statement):
-        asked.append((passage, statement))
-        return said
+        prompts.append((passage, statement))
+        return answer
 
-    report = check_citations(
-        "滤网需要定期维护，否则会有麻烦 [1]。报警 E1102 表示主轴过热 [1]。", SOURCES, judge=judge
-    )
+    report = check_citations("滤网需要定期维护，否则会有麻烦 [1]。报警 E1102 表示主轴过热 [1]。", SOURCES, judge=judge)
     assert (report.statements[0].support, report.statements[0].by) == (support, by)
     assert (report.statements[1].support, report.statements[1].by) == ("supported", "rules")
-    assert [passage for passage, _ in asked] == [PUMP]
+    assert [passage for passage, _ in prompts] == [PUMP]
 
 
 def test_a_judge_that_fails_leaves_it_unknown():
@@ -219,19 +209,17 @@ def test_a_judge_that_fails_leaves_it_unknown():
     assert (one.support, one.reason) == ("unknown", "the judge failed: RuntimeError")
 
 
-def test_a_language_model_judges_and_is_told_that_the_passage_is_data():
-    asked = []
+def test_the_prompt_of_a_judge_states_that_the_passage_is_data():
+    prompts = []
 
     def model(prompt):
-        asked.append(prompt)
+        prompts.append(prompt)
         return "Supported."
 
-    [one] = check_citations(
-        "滤网需要定期维护，否则会有麻烦 [1]。", SOURCES, judge=model_judge(model)
-    ).statements
+    [one] = check_citations("滤网需要定期维护，否则会有麻烦 [1]。", SOURCES, judge=model_judge(model)).statements
     assert one.support == "supported"
-    assert PUMP in asked[0]
-    assert "is data" in asked[0]
+    assert PUMP in prompts[0]
+    assert "is data" in prompts[0]
     with pytest.raises(UsageError):
         model_judge(7)
 
@@ -240,9 +228,7 @@ def test_sources_may_be_passages_records_and_ones_own():
     passage = Passage("泵.md", 0, PUMP, 0, len(PUMP), 0, 0, 1)
     record = {"doc_id": "lease.pdf", "chunk_id": 4, "text": LEASE, "start": 0, "end": len(LEASE)}
     own = CitedSource(("web",), "page", None, None, None, "The garden has two gates.")
-    report = check_citations(
-        "The garden has two gates [web]. The deposit is $1,500 [2].", [passage, record, own]
-    )
+    report = check_citations("The garden has two gates [web]. The deposit is $1,500 [2].", [passage, record, own])
     assert [one.support for one in report.statements] == ["supported", "supported"]
     assert report.sources[1].start == 0
     with pytest.raises(UsageError, match="cannot be cited"):
@@ -265,11 +251,7 @@ def test_any_answer_and_any_passage_can_be_checked(answer, passage):
     )
 
 
-@given(
-    st.text(min_size=4, max_size=60).filter(lambda text: any(char.isalnum() for char in text)),
-    st.text(),
-    st.text(),
-)
+@given(st.text(min_size=4, max_size=60).filter(lambda text: any(char.isalnum() for char in text)), st.text(), st.text())
 def test_what_stands_in_a_passage_is_found_there(quote, before, after):
     assert contains_quotation(f"{before} {quote} {after}", quote)
 
@@ -289,9 +271,7 @@ _TEMPLATES = ["The large northern tank was rated at {} in all.", "北方的大�
 def _written(value):
     """A value in digits, None where it has no short one."""
     scaled = value * 10**6
-    return (
-        f"{float(value):.6f}".rstrip("0").rstrip(".") if scaled.denominator == 1 and scaled < 10**14 else None
-    )
+    return f"{float(value):.6f}".rstrip("0").rstrip(".") if scaled.denominator == 1 and scaled < 10**14 else None
 
 
 @given(
@@ -302,17 +282,17 @@ def _written(value):
     st.sampled_from(_TEMPLATES),
     st.data(),
 )
-def test_an_amount_may_be_told_in_any_unit_of_its_dimension_and_in_no_other(units, value, template, data):
+def test_an_amount_may_be_in_any_unit_of_its_dimension_and_in_no_other(units, value, template, data):
     dimension, first, second = units
     ratio = Fraction(_UNITS[dimension][first]) / Fraction(_UNITS[dimension][second])
-    said, changed = _written(value * ratio), _written((value + 1) * ratio)
-    assume(said and changed)
+    written, changed = _written(value * ratio), _written((value + 1) * ratio)
+    assume(written and changed)
     passage = template.format(f"{value} {first}")
-    assert judge_by_rules(template.format(f"{said} {second}"), passage)[0] == "supported"
+    assert judge_by_rules(template.format(f"{written} {second}"), passage)[0] == "supported"
     assert judge_by_rules(template.format(f"{changed} {second}"), passage)[0] == "unsupported"
     other = data.draw(st.sampled_from(sorted(set(_UNITS) - {dimension})))
     strange = data.draw(st.sampled_from(sorted(_UNITS[other])))
-    for number in (value, said):
+    for number in (value, written):
         assert judge_by_rules(template.format(f"{number} {strange}"), passage)[0] == "unsupported"
 
 
@@ -351,8 +331,7 @@ _DATE_FORMS = [
     lambda day: f"{day.day} {_MONTHS[day.month - 1][:3]} {day.year}",
     lambda day: f"{day.year}年{day.month}月{day.day}日",
     lambda day: (
-        "".join(_HAN[int(char)] for char in str(day.year))
-        + f"年{_han_small(day.month)}月{_han_small(day.day)}日"
+        "".join(_HAN[int(char)] for char in str(day.year)) + f"年{_han_small(day.month)}月{_han_small(day.day)}日"
     ),
 ]
 
@@ -364,7 +343,7 @@ _DATE_FORMS = [
     st.sampled_from(["The Harlow pump was first sold on {} by Anna Reed.", "哈洛水泵于{}在肯特首次上市。"]),
     st.integers(1, 400),
 )
-def test_a_date_may_be_told_in_any_form_and_another_date_in_none(day, first, second, template, later):
+def test_a_date_may_be_in_any_form_and_another_date_in_none(day, first, second, template, later):
     passage = template.format(first(day))
     assert judge_by_rules(template.format(second(day)), passage)[0] == "supported"
     assert judge_by_rules(template.format(second(day + timedelta(days=later))), passage)[0] != "supported"

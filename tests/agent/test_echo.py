@@ -35,12 +35,7 @@ def test_other_texts_are_not(text):
     assert (
         repeated_share(
             text,
-            [
-                "今天的天气很好，适合去公园散步，也适合看书。",
-                "The weather is fine today and good for walks.",
-                "B2",
-                "",
-            ],
+            ["今天的天气很好，适合去公园散步，也适合看书。", "The weather is fine today and good for walks.", "B2", ""],
         )
         == 0
     )
@@ -48,8 +43,8 @@ def test_other_texts_are_not(text):
 
 
 def test_only_the_lines_that_repeat_are_left_out():
-    said = f"Context:\n{ZH}\n{EN}\n\n问题：备件还有几个？\n{ZH[:8]}"
-    assert remove_repeated(said, [ZH, EN]) == f"Context:\n{REPEATED_NOTE}\n\n问题：备件还有几个？\n{ZH[:8]}"
+    text = f"Context:\n{ZH}\n{EN}\n\n问题：备件还有几个？\n{ZH[:8]}"
+    assert remove_repeated(text, [ZH, EN]) == f"Context:\n{REPEATED_NOTE}\n\n问题：备件还有几个？\n{ZH[:8]}"
 
 
 @given(st.text(max_size=200), st.lists(st.text(max_size=60), max_size=4))
@@ -61,10 +56,10 @@ def test_shares_lie_between_nothing_and_everything(text, passages):
 
 @given(st.text(max_size=300), st.integers(100, 400))
 def test_a_shortened_text_has_its_ends_and_fits(text, most):
-    found = shorten(text * 3, most)
-    assert len(found) <= most
+    shortened = shorten(text * 3, most)
+    assert len(shortened) <= most
     if len(text) * 3 <= most:
-        assert found == text * 3
+        assert shortened == text * 3
     else:
-        assert found[:20] == (text * 3)[:20]
-        assert found[-10:] == (text * 3)[-10:]
+        assert shortened[:20] == (text * 3)[:20]
+        assert shortened[-10:] == (text * 3)[-10:]

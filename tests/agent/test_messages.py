@@ -28,17 +28,13 @@ def test_every_message_has_every_language_and_the_same_placeholders(package: str
     for key, texts in messages.items():
         assert texts.keys() == languages, key
         assert all(isinstance(text, str) and text for text in texts.values()), key
-        fields = {
-            frozenset(field for _, field, *_ in Formatter().parse(text) if field) for text in texts.values()
-        }
+        fields = {frozenset(field for _, field, *_ in Formatter().parse(text) if field) for text in texts.values()}
         assert len(fields) == 1, (key, fields)
 
 
 def test_the_code_loads_exactly_these_subjects():
     call = re.compile(r'load_messages\("(\w+)", "(\w+)"')
-    loaded = {
-        match for path in PACKAGE.rglob("*.py") for match in call.findall(path.read_text(encoding="utf-8"))
-    }
+    loaded = {match for path in PACKAGE.rglob("*.py") for match in call.findall(path.read_text(encoding="utf-8"))}
     assert loaded == set(SUBJECTS)
 
 

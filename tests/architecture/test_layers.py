@@ -73,20 +73,18 @@ def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 def imported_libraries(path: Path) -> set[str]:
     """Top-level names a module imports when it runs, anywhere in it; imports for types alone do not count."""
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in running_nodes(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
+            imported.add(node.module.partition(".")[0])
+    return imported
 
 
 def test_import_contracts_are_kept():
     tool = Path(sys.executable).with_name("lint-imports")
-    result = subprocess.run(
-        [tool, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([tool, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -101,9 +99,7 @@ def test_no_two_modules_import_each_other():
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_one_library_has_one_home(path: Path):
     strangers = {
-        library
-        for library in imported_libraries(path) & HOMES.keys()
-        if not name_of(path).startswith(HOMES[library])
+        library for library in imported_libraries(path) & HOMES.keys() if not name_of(path).startswith(HOMES[library])
     }
     assert not strangers, (
         f"{name_of(path)} imports {sorted(strangers)}; its home is {[HOMES[library] for library in strangers]}. "
@@ -127,6 +123,4 @@ def test_library_code_does_not_print_or_use_the_root_logger(path: Path):
         assert called not in {"logging.info", "logging.warning", "logging.error", "logging.debug"}, (
             f"{where} logs to the root logger: use logging.getLogger(__name__)"
         )
-        assert called != "logging.basicConfig", (
-            f"{where} configures logging: that is the application's business"
-        )
+        assert called != "logging.basicConfig", f"{where} configures logging: that is the application's business"

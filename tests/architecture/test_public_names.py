@@ -1,4 +1,4 @@
-"""The names the package promises. Adding one is a decision; taking one away breaks somebody."""
+"""The public names of the package. Adding one is a decision; taking one away breaks somebody."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import langchain_agentrag
 import langchain_agentrag.evaluation
 import langchain_agentrag.llama_index
 
-PROMISED = [
+PUBLIC_NAMES = [
     "AgentMemoryConnector",
     "AgentRAGToolkit",
     "AgentView",
@@ -60,10 +60,10 @@ PROMISED = [
 
 
 def test_public_names_are_pinned():
-    assert langchain_agentrag.__all__ == PROMISED
+    assert langchain_agentrag.__all__ == PUBLIC_NAMES
 
 
-@pytest.mark.parametrize("name", PROMISED)
+@pytest.mark.parametrize("name", PUBLIC_NAMES)
 def test_public_name_loads_and_is_listed(name: str):
     assert getattr(langchain_agentrag, name) is not None
     assert name in dir(langchain_agentrag)
@@ -80,9 +80,7 @@ def documented_objects() -> Iterator[tuple[str, Any]]:
             yield label, thing
             for attribute, member in vars(thing).items() if inspect.isclass(thing) else ():
                 function = getattr(member, "__func__", member)
-                if not attribute.startswith("_") and (
-                    inspect.isfunction(function) or isinstance(member, property)
-                ):
+                if not attribute.startswith("_") and (inspect.isfunction(function) or isinstance(member, property)):
                     yield f"{label}.{attribute}", member
 
 
@@ -113,9 +111,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_version_is_the_packages():
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))[
-        "project"
-    ]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert langchain_agentrag.__version__ == project["version"]
 
 
@@ -129,13 +125,9 @@ def test_lazy_names_are_those_type_checkers_see(package: str):
     module = ".".join(["langchain_agentrag", *filter(None, package.split("/"))])
     tree = ast.parse(path.read_text(encoding="utf-8"))
     call = next(
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_getattr"
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_getattr"
     )
-    lazy = {
-        (f"{module}.{home}", name) for home, names in ast.literal_eval(call.args[1]).items() for name in names
-    }
+    lazy = {(f"{module}.{home}", name) for home, names in ast.literal_eval(call.args[1]).items() for name in names}
     checked = {
         (node.module, alias.name)
         for block in tree.body

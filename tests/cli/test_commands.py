@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from langchain_agentrag.cli.app import app
 
-# A test run in the background is told to ignore Ctrl-C, and so would be its children.
+# A test run in the background ignores Ctrl-C, and so would its children.
 AGENTRAG = [
     sys.executable,
     "-c",
@@ -49,9 +49,7 @@ def shell(tmp_path: Path) -> Shell:
 def docs(tmp_path: Path) -> Path:
     folder = tmp_path / "docs"
     folder.mkdir()
-    (folder / "fault.md").write_text(
-        "# Faults\n\nAlarm E1102 means that the tool arm is stuck.\n", encoding="utf-8"
-    )
+    (folder / "fault.md").write_text("# Faults\n\nAlarm E1102 means that the tool arm is stuck.\n", encoding="utf-8")
     (folder / "手册.txt").write_text("液压站压力不足时，检查滤芯与油温。", encoding="utf-8")
     (folder / "drafts").mkdir()
     (folder / "drafts" / "old.md").write_text("An outdated draft about pumps.", encoding="utf-8")
@@ -64,7 +62,7 @@ def filled(shell: Shell, docs: Path) -> Shell:
     return shell
 
 
-def found_files(answer: dict) -> set[str]:
+def file_names(answer: dict) -> set[str]:
     return {hit["metadata"]["file_name"] for hit in answer["hits"]}
 
 
@@ -81,10 +79,7 @@ def test_index_reports_and_a_second_run_embeds_nothing(shell: Shell, docs: Path)
 
 
 def test_index_glob_and_exclude(shell: Shell, docs: Path):
-    assert (
-        shell.json("index", docs, "--embeddings", "hash", "--glob", "**/*.md", "--exclude", "drafts")["added"]
-        == 1
-    )
+    assert shell.json("index", docs, "--embeddings", "hash", "--glob", "**/*.md", "--exclude", "drafts")["added"] == 1
 
 
 def test_index_several_paths_add_up(shell: Shell, docs: Path):
@@ -131,9 +126,9 @@ def test_search_words_need_no_quotes(filled: Shell):
 
 
 def test_search_with_filter(filled: Shell):
-    assert "fault.md" in found_files(filled.json("search", "E1102"))
-    found = found_files(filled.json("search", "E1102", "--filter", '{"file_name": {"$ne": "fault.md"}}'))
-    assert found == {"手册.txt", "old.md"}
+    assert "fault.md" in file_names(filled.json("search", "E1102"))
+    names = file_names(filled.json("search", "E1102", "--filter", '{"file_name": {"$ne": "fault.md"}}'))
+    assert names == {"手册.txt", "old.md"}
 
 
 @pytest.mark.parametrize("text", ["{not json", "[1]", '"a"'])
@@ -182,8 +177,7 @@ def test_stats_verify_repair(filled: Shell):
 
 
 @pytest.mark.parametrize(
-    "command",
-    [("search", "x"), ("read", "a", "0"), ("stats",), ("verify",), ("repair",), ("forget", "a", "-y")],
+    "command", [("search", "x"), ("read", "a", "0"), ("stats",), ("verify",), ("repair",), ("forget", "a", "-y")]
 )
 def test_asking_a_store_that_is_not_there_creates_none(shell: Shell, command: tuple[str, ...]):
     assert "There is no store" in shell(*command, code=1).stderr
@@ -209,7 +203,7 @@ def test_usage_errors_are_two(shell: Shell, tmp_path: Path):
         ("delete", "--yes"),
     ],
 )
-def test_what_cannot_be_asked_is_a_usage_error_wherever_it_is_noticed(filled: Shell, wrong: tuple[str, ...]):
+def test_an_invalid_request_is_a_usage_error_wherever_it_is_detected(filled: Shell, wrong: tuple[str, ...]):
     filled(*wrong, code=2)
     assert filled.json("verify")["ok"] is True
 
@@ -228,8 +222,8 @@ def test_nothing_is_deleted_for_good_unasked(
 def test_the_version():
     import langchain_agentrag
 
-    said = CliRunner().invoke(app, ["--version"])
-    assert (said.exit_code, said.stdout) == (0, f"agentrag {langchain_agentrag.__version__}\n")
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"agentrag {langchain_agentrag.__version__}\n")
 
 
 def test_store_and_agent_come_from_the_environment(filled: Shell, monkeypatch: pytest.MonkeyPatch):
@@ -243,9 +237,7 @@ def test_store_and_agent_come_from_the_environment(filled: Shell, monkeypatch: p
 
 
 def run(*args: object, **options):
-    return subprocess.run(
-        [*AGENTRAG, *map(str, args)], capture_output=True, timeout=120, check=False, **options
-    )
+    return subprocess.run([*AGENTRAG, *map(str, args)], capture_output=True, timeout=120, check=False, **options)
 
 
 def test_json_is_utf8_whatever_the_locale(filled: Shell):
@@ -279,9 +271,7 @@ def test_ctrl_c_leaves_a_store_the_next_run_completes(tmp_path: Path):
     folder, store = tmp_path / "many", tmp_path / "store"
     folder.mkdir()
     for number in range(1500):
-        (folder / f"{number:04}.txt").write_text(
-            f"Report {number}. The pump of line {number} runs.", encoding="utf-8"
-        )
+        (folder / f"{number:04}.txt").write_text(f"Report {number}. The pump of line {number} runs.", encoding="utf-8")
     command = [*AGENTRAG, "index", str(folder), "--store", str(store), "--embeddings", "hash"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

@@ -29,7 +29,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, demo.Scene]:
 
 @pytest.mark.model
 class TestWithTheModel:
-    def test_every_claim_is_shown_and_holds(self, scenes: dict[str, demo.Scene]):
+    def test_every_claim_of_the_demo_is_printed_and_holds(self, scenes: dict[str, demo.Scene]):
         assert {title: scene.holds for title, scene in scenes.items()} == dict.fromkeys(scenes, True)
         assert len(scenes) == 7
 
@@ -76,20 +76,14 @@ class TestWithTheModel:
         answers = [answer for _, answer in scenes["An agent at work"].steps]
         assert "八毫米的快插接头" in answers[2]
         assert "cabinet B2" in answers[4]
-        shown = [re.search(r"ref=(c[0-9a-f]{6})", answer)[1] for answer in (answers[2], answers[4])]
-        assert [f"[{ref}]" in answers[5] for ref in shown] == [True, True]
+        refs = [re.search(r"ref=(c[0-9a-f]{6})", answer)[1] for answer in (answers[2], answers[4])]
+        assert [f"[{ref}]" in answers[5] for ref in refs] == [True, True]
         assert answers[6].startswith("2 statements, 2 cited")
 
     def test_a_second_run_does_nothing(self, scenes: dict[str, demo.Scene]):
         report = scenes["Running again"].report
         assert report.unchanged == scenes["Real files"].report.added
-        assert (report.embedded, report.chunks, report.added, report.updated, report.deleted) == (
-            0,
-            0,
-            0,
-            0,
-            0,
-        )
+        assert (report.embedded, report.chunks, report.added, report.updated, report.deleted) == (0, 0, 0, 0, 0)
 
     def test_an_edit_touches_one_file_and_embeds_only_what_changed(self, scenes: dict[str, demo.Scene]):
         scene = scenes["An edit"]
@@ -110,9 +104,7 @@ def test_hashed_embeddings_do_not_pretend_to_know_meaning(tmp_path: Path):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_command_to_go_on_with_is_one_the_shell_finds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
-):
+def test_the_command_to_go_on_with_is_one_the_shell_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool):
     """`make demo` runs it from a virtual environment that is not on the path."""
     program = tmp_path / "my env" / "agentrag"
     program.parent.mkdir()

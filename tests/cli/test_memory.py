@@ -23,12 +23,12 @@ def store(tmp_path_factory):
     with DualIndexer(folder / "store", "hash") as indexer:
         recorder = MemoryRecorder(indexer, table)
         for agent, code in (("lina", "7741"), ("otto", "1234")):
-            said = [
+            entries = [
                 Turn(session="s-1", entry_id="1", role="user", text=f"门禁密码 code {code}", time=NOON),
                 ToolCall(session="s-1", entry_id="2", tool="open_gate", arguments={"code": code}, result="\x1b[31mjammed", outcome="error", time=NOON),
                 Turn(session="s-2", entry_id="3", role="assistant", text=f"门开了 {code}", time=NOON + timedelta(hours=1)),
             ]  # fmt: skip
-            recorder.record(agent, said)
+            recorder.record(agent, entries)
             HybridStore(indexer, agent_id=agent).put(("notes",), "tea", {"text": f"乌龙茶 {code}"})
         indexer.index_documents([SourceDocument("file", "no memory 7741", {"type": "file"})], "lina")
         assert recorder.problems == ()
@@ -61,7 +61,7 @@ def test_memories_are_listed_in_order(store):
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         (["-n", "1"], ["text: 乌龙茶 7741"]),
         (["--session", "s-2"], ["门开了 7741"]),
@@ -70,8 +70,8 @@ def test_memories_are_listed_in_order(store):
         (["--after", "2026-03-02T20:30:00+08:00", "--before", "2026-03-03"], ["门开了 7741"]),
     ],
 )
-def test_memories_are_chosen(store, words, found):
-    assert listed(store, "--agent", "lina", *words) == found
+def test_memories_are_chosen(store, words, expected):
+    assert listed(store, "--agent", "lina", *words) == expected
 
 
 @pytest.mark.parametrize("agent", ["Lina", "lin", "lina ", "%", "*"])
@@ -85,8 +85,6 @@ def test_without_an_agent_it_is_a_usage_error(store):
 
 
 def test_they_are_found_by_search(store):
-    hits = json.loads(shell(store, "search", "门禁密码", "--agent", "lina", "--json", "-k", "1").stdout)[
-        "hits"
-    ]
+    hits = json.loads(shell(store, "search", "门禁密码", "--agent", "lina", "--json", "-k", "1").stdout)["hits"]
     assert hits[0]["text"] == "门禁密码 code 7741"
     assert "1234" not in shell(store, "search", "门禁密码 1234", "--agent", "lina").stdout

@@ -17,16 +17,7 @@ from rich.console import Console
 from langchain_agentrag.cli.output import hits_document, to_json
 from langchain_agentrag.cli.render import bar, hits_table, locator_parts, passage_view, sync_report_view
 from langchain_agentrag.cli.terminal_text import NEAR, WINDOW, line_breaks, printable, snippet
-from langchain_agentrag.types import (
-    Explanation,
-    Failure,
-    Hit,
-    Hits,
-    IndexEvidence,
-    Passage,
-    QueryMatches,
-    SyncReport,
-)
+from langchain_agentrag.types import Explanation, Failure, Hit, Hits, IndexEvidence, Passage, QueryMatches, SyncReport
 
 
 def drawn(view: object, width: int = 100) -> str:
@@ -70,9 +61,7 @@ def test_bar_always_fills_its_cells(score: float):
     "text", ["错误码 E1102 表示刀库卡住，须手动复位。" * 3, "Alarm E1102 means the arm is stuck. " * 3]
 )
 def test_a_narrow_terminal_leaves_the_passage_most_of_its_width(text: str, width: int):
-    lines = drawn(
-        hits_table(Hits([make_hit(text), make_hit(text, confidence=0.5)], query="E1102")), width
-    ).splitlines()
+    lines = drawn(hits_table(Hits([make_hit(text), make_hit(text, confidence=0.5)], query="E1102")), width).splitlines()
     assert all(cell_len(line) <= width for line in lines)
     assert {"0.860", "conf", "0.50"} <= set(" ".join(lines).split())
     assert "E1102" in "".join(lines)
@@ -90,24 +79,17 @@ def test_short_passage_is_shown_whole_on_one_line():
 def test_snippet_is_cut_around_the_words_that_matched():
     text = "无关的前文。" * 60 + "设备报 E1102 时请先检查刀库传感器。" + "无关的后文。" * 60
     start = text.index("E1102")
-    shown = snippet(text, [(start, start + 5)])
-    ((left, right),) = shown.highlights
-    assert shown.text[left:right] == "E1102"
-    assert shown.text.startswith("… ")
-    assert shown.text.endswith(" …")
-    assert "。设备报" in "。" + shown.text.removeprefix("… ").replace("无关的前文。", "")
+    excerpt = snippet(text, [(start, start + 5)])
+    ((left, right),) = excerpt.highlights
+    assert excerpt.text[left:right] == "E1102"
+    assert excerpt.text.startswith("… ")
+    assert excerpt.text.endswith(" …")
+    assert "。设备报" in "。" + excerpt.text.removeprefix("… ").replace("无关的前文。", "")
 
 
 def test_snippet_prefers_the_place_where_most_words_meet():
-    text = (
-        "alpha only here. "
-        + "filler words go on. " * 30
-        + "alpha beta gamma together. "
-        + "more filler. " * 30
-    )
-    spans = [
-        (i, i + len(w)) for w in ("alpha", "beta", "gamma") for i in range(len(text)) if text.startswith(w, i)
-    ]
+    text = "alpha only here. " + "filler words go on. " * 30 + "alpha beta gamma together. " + "more filler. " * 30
+    spans = [(i, i + len(w)) for w in ("alpha", "beta", "gamma") for i in range(len(text)) if text.startswith(w, i)]
     assert "alpha beta gamma together." in snippet(text, spans).text
 
 
@@ -119,12 +101,12 @@ def test_snippet_prefers_the_place_where_most_words_meet():
 def test_snippet_never_loses_its_words_nor_its_width(base: str, marks: list[tuple[int, int]], width: int):
     text = base * 12
     spans = [(start, start + length) for start, length in marks if start + length <= len(text)]
-    shown = snippet(text, spans, width=width)
-    assert "\n" not in shown.text
-    assert "\x1b" not in shown.text
-    assert cell_len(shown.text) <= width + NEAR + 4
-    for left, right in shown.highlights:
-        assert 0 <= left < right <= len(shown.text)
+    excerpt = snippet(text, spans, width=width)
+    assert "\n" not in excerpt.text
+    assert "\x1b" not in excerpt.text
+    assert cell_len(excerpt.text) <= width + NEAR + 4
+    for left, right in excerpt.highlights:
+        assert 0 <= left < right <= len(excerpt.text)
 
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\x9b31m", "\u202egnp.exe", "\r", "\x00", "\ud800"])
@@ -139,16 +121,7 @@ def test_stored_text_cannot_steer_the_terminal(evil: str):
 
 def test_hits_show_source_score_words_and_both_indexes():
     text = drawn(hits_table(Hits([make_hit()], query="E1102")))
-    for part in (
-        "files:故障.md · page 3",
-        "0.860",
-        "#3",
-        "cosine 0.871",
-        "#1",
-        "BM25 7.31",
-        "matched E1102",
-        "read",
-    ):
+    for part in ("files:故障.md · page 3", "0.860", "#3", "cosine 0.871", "#1", "BM25 7.31", "matched E1102", "read"):
         assert part in text
 
 
@@ -157,7 +130,7 @@ def test_columns_stay_aligned_with_chinese_text():
     assert max(cell_len(line) for line in drawn(hits_table(hits), width=80).splitlines()) <= 80
 
 
-def test_a_leg_without_evidence_is_a_dash():
+def test_an_index_without_evidence_is_a_dash():
     hit = make_hit(explanation=Explanation(vector=IndexEvidence(1, 0.8, 0.4)))
     assert "keyword –" in drawn(hits_table(Hits([hit], query="q")))
 
@@ -174,10 +147,8 @@ def test_no_hits_is_a_sentence():
     assert "query is empty" in drawn(hits_table(Hits(query="  ")))
 
 
-def test_a_missing_leg_is_said():
-    assert "vector: model gone" in drawn(
-        hits_table(Hits([make_hit()], query="q", degraded=("vector: model gone",)))
-    )
+def test_a_missing_index_is_reported():
+    assert "vector: model gone" in drawn(hits_table(Hits([make_hit()], query="q", degraded=("vector: model gone",))))
 
 
 @pytest.mark.parametrize(
@@ -196,9 +167,7 @@ def test_place_in_words(locator: dict, expected: list[str]):
 
 
 def test_report_names_every_reason():
-    report = SyncReport(
-        added=2, failed=(Failure("scan.pdf", "no text layer"),), skipped=(Failure("x.bin", "binary"),)
-    )
+    report = SyncReport(added=2, failed=(Failure("scan.pdf", "no text layer"),), skipped=(Failure("x.bin", "binary"),))
     text = drawn(sync_report_view(report))
     assert "2 added" in text
     assert "failed: scan.pdf: no text layer" in text
@@ -211,7 +180,7 @@ def test_many_failures_are_counted_not_poured_out():
     assert "30 more" in text
 
 
-def test_passage_says_what_it_covers():
+def test_passage_names_the_chunks_it_covers():
     passage = Passage("d", 2, "text", 0, 4, first_chunk=1, last_chunk=3, total_chunks=9)
     assert "chunks 1-3, last is 8" in drawn(passage_view(passage))
 
@@ -248,17 +217,7 @@ def test_json_of_hits_holds_everything_a_hit_knows():
     assert (document["query"], document["mode"], document["agent_id"]) == ("E1102", "hybrid", "planner")
     assert hit["rank"] == 1
     assert hit["explanation"]["keyword"] == {"rank": 1, "raw": 7.31, "score": 0.92}
-    assert hit.keys() >= {
-        "doc_id",
-        "chunk_id",
-        "text",
-        "score",
-        "metadata",
-        "agent_id",
-        "start",
-        "end",
-        "locator",
-    }
+    assert hit.keys() >= {"doc_id", "chunk_id", "text", "score", "metadata", "agent_id", "start", "end", "locator"}
 
 
 # ----- lines

@@ -19,7 +19,7 @@ from langchain_agentrag import DualIndexer
 from langchain_agentrag.cli.app import app
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 
-# A test run in the background is told to ignore Ctrl-C, and so would be its children.
+# A test run in the background ignores Ctrl-C, and so would its children.
 AGENTRAG = [
     sys.executable,
     "-c",
@@ -58,10 +58,7 @@ class Place:
         self.write("agentrag.toml", CONFIG)
         self.write("docs/alarm.md", "# Alarms\n\nAlarm E1102 means that the tool arm is stuck.\n")
         self.write("notes/private.txt", "蛋糕在门房，密码 7741。")
-        self.write(
-            "chat.jsonl",
-            json.dumps({"messages": [{"role": "user", "content": "预算定为九万 budget"}]}) + "\n",
-        )
+        self.write("chat.jsonl", json.dumps({"messages": [{"role": "user", "content": "预算定为九万 budget"}]}) + "\n")
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -74,13 +71,10 @@ class Place:
         return {one["name"]: one for one in json.loads(result.stdout)["sources"]}
 
     def counts(self, *args: str, code: int = 0) -> dict[str, tuple[int, ...]]:
-        told = ("added", "updated", "deleted", "unchanged")
-        return {
-            name: tuple(one["report"][key] for key in told)
-            for name, one in self.sync(*args, code=code).items()
-        }
+        counts = ("added", "updated", "deleted", "unchanged")
+        return {name: tuple(one["report"][key] for key in counts) for name, one in self.sync(*args, code=code).items()}
 
-    def found(self, query: str, agent: str | None = None) -> set[str]:
+    def texts(self, query: str, agent: str | None = None) -> set[str]:
         with DualIndexer(self.folder / "store") as indexer:
             return {hit.text for hit in indexer.search(query, 9, agent_id=agent, mode="keyword")}
 
@@ -95,25 +89,25 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 def test_every_source_goes_to_its_agent_and_a_second_run_does_nothing(place: Place) -> None:
     assert place.counts() == {"manuals": (1, 0, 0, 0), "笔记": (1, 0, 0, 0), "chat": (1, 0, 0, 0)}
-    assert any("E1102" in text for text in place.found("E1102"))
-    assert place.found("密码") == set()
-    assert place.found("密码", "lina") == {"蛋糕在门房，密码 7741。"}
-    assert any("预算" in text for text in place.found("预算", "otto"))
-    assert place.found("预算", "lina") == set()
+    assert any("E1102" in text for text in place.texts("E1102"))
+    assert place.texts("密码") == set()
+    assert place.texts("密码", "lina") == {"蛋糕在门房，密码 7741。"}
+    assert any("预算" in text for text in place.texts("预算", "otto"))
+    assert place.texts("预算", "lina") == set()
     assert place.counts() == {"manuals": (0, 0, 0, 1), "笔记": (0, 0, 0, 1), "chat": (0, 0, 0, 1)}
     with DualIndexer(place.folder / "store") as indexer:
         assert_consistent(indexer)
         assert_isolated(indexer)
 
 
-def test_changes_and_deletions_are_told_per_source(place: Place) -> None:
+def test_changes_and_deletions_are_reported_per_source(place: Place) -> None:
     place.sync()
     place.write("docs/alarm.md", "Alarm E1102: replace the tool arm. 更换刀臂。\n")
     place.write("docs/new.md", "Coolant is changed on Fridays.\n")
     (place.folder / "notes" / "private.txt").unlink()
     assert place.counts() == {"manuals": (1, 1, 0, 0), "笔记": (0, 0, 1, 0), "chat": (0, 0, 0, 1)}
-    assert place.found("刀臂")
-    assert place.found("密码", "lina") == set()
+    assert place.texts("刀臂")
+    assert place.texts("密码", "lina") == set()
 
 
 def test_a_source_that_fails_ends_no_other_and_loses_nothing(place: Place) -> None:
@@ -126,10 +120,10 @@ def test_a_source_that_fails_ends_no_other_and_loses_nothing(place: Place) -> No
     assert "docs" in outcomes["manuals"]["error"]
     assert outcomes["chat"]["failed"] is True
     assert outcomes["笔记"]["report"]["added"] == 1
-    assert place.found("E1102")
-    assert any("预算" in text for text in place.found("预算", "otto"))
+    assert place.texts("E1102")
+    assert any("预算" in text for text in place.texts("预算", "otto"))
     place.sync("--prune", code=1)  # what cannot be read is not what was taken out of the file
-    assert any("预算" in text for text in place.found("预算", "otto"))
+    assert any("预算" in text for text in place.texts("预算", "otto"))
     (place.folder / "elsewhere").rename(place.folder / "docs")
     assert place.counts("--only", "manuals") == {"manuals": (0, 0, 0, 1)}
 
@@ -138,8 +132,8 @@ def test_a_file_that_cannot_be_read_is_named_and_is_no_failed_source(place: Plac
     place.write("docs/broken.docx", "not a document")
     outcomes = place.sync()
     assert [item["key"] for item in outcomes["manuals"]["report"]["failed"]] == ["broken.docx"]
-    shown = CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml")]).output
-    assert "manuals failed: broken.docx" in shown
+    output = CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml")]).output
+    assert "manuals failed: broken.docx" in output
 
 
 def test_a_source_taken_out_of_the_file_is_kept_until_it_is_pruned(place: Place) -> None:
@@ -147,18 +141,17 @@ def test_a_source_taken_out_of_the_file_is_kept_until_it_is_pruned(place: Place)
     place.write("agentrag.toml", CONFIG[: CONFIG.index('[[source]]\nname = "chat"')])
     outcomes = place.sync()
     assert outcomes["chat"]["removed"] is True
-    assert any("预算" in text for text in place.found("预算", "otto"))
-    shown = CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml")]).output
-    assert "--prune" in shown
+    assert any("预算" in text for text in place.texts("预算", "otto"))
+    output = CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml")]).output
+    assert "--prune" in output
     place.sync("--prune")
-    assert place.found("预算", "otto") == set()
-    assert place.found("E1102")
+    assert place.texts("预算", "otto") == set()
+    assert place.texts("E1102")
     assert set(place.sync("--prune")) == {"manuals", "笔记"}
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes"),
-    [('agent = "lina"', 'agent = "mia"'), ("", 'agent = "mia"'), ('agent = "lina"', "")],
+    ("was", "becomes"), [('agent = "lina"', 'agent = "mia"'), ("", 'agent = "mia"'), ('agent = "lina"', "")]
 )
 def test_a_source_that_changes_hands_leaves_its_old_owner(place: Place, was: str, becomes: str) -> None:
     config = CONFIG[: CONFIG.index('[[source]]\nname = "chat"')]
@@ -168,12 +161,12 @@ def test_a_source_that_changes_hands_leaves_its_old_owner(place: Place, was: str
     (place.folder / "notes").rename(place.folder / "away")
     place.sync("--only", "manuals")
     place.sync(code=1)  # what cannot be read loses nothing
-    assert place.found("密码", "lina") == {"蛋糕在门房，密码 7741。"}
+    assert place.texts("密码", "lina") == {"蛋糕在门房，密码 7741。"}
     (place.folder / "away").rename(place.folder / "notes")
     place.sync()
-    assert bool(place.found("密码", "mia")) is (becomes != 'agent = "lina"')
-    assert bool(place.found("密码", "lina")) is ("mia" not in becomes)
-    assert bool(place.found("密码")) is (becomes == "")
+    assert bool(place.texts("密码", "mia")) is (becomes != 'agent = "lina"')
+    assert bool(place.texts("密码", "lina")) is ("mia" not in becomes)
+    assert bool(place.texts("密码")) is (becomes == "")
     assert set(place.sync()) == {"manuals", "笔记"}
 
 
@@ -184,9 +177,7 @@ def test_a_mistake_in_the_file_stops_everything_before_it_begins(place: Place) -
     assert "did you mean 'agent'" in result.output
     assert not (place.folder / "store").exists()
     assert CliRunner().invoke(app, ["sync", str(place.folder / "absent.toml")]).exit_code == 2
-    assert CliRunner().invoke(
-        app, ["sync", str(place.folder / "agentrag.toml"), "--only", "x"]
-    ).exit_code in {1, 2}
+    assert CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml"), "--only", "x"]).exit_code in {1, 2}
 
 
 def test_agents_of_a_memory_are_mapped_by_session(place: Place) -> None:
@@ -200,8 +191,8 @@ def test_agents_of_a_memory_are_mapped_by_session(place: Place) -> None:
     assert outcome["report"]["added"] == 2
     assert len(outcome["report"]["failed"]) + len(outcome["report"]["skipped"]) == 1
     for agent, session in (("lina", "s1"), ("otto", "s2")):
-        assert [text for text in place.found("codeword", agent) if session in text]
-        assert len(place.found("codeword", agent)) == 1
+        assert [text for text in place.texts("codeword", agent) if session in text]
+        assert len(place.texts("codeword", agent)) == 1
 
 
 def test_rows_and_tables_of_a_database_are_sources(place: Place) -> None:
@@ -226,18 +217,18 @@ url = "sqlite:///orders.db"
     place.write("agentrag.toml", CONFIG + rows)
     outcomes = place.counts()
     assert (outcomes["orders"], outcomes["tables"]) == ((2, 0, 0, 0), (1, 0, 0, 0))
-    assert place.found("液压泵", "lina")
-    assert place.found("液压泵", "otto") == place.found("液压泵") == set()
-    assert any("buyer" in text for text in place.found("buyer"))
+    assert place.texts("液压泵", "lina")
+    assert place.texts("液压泵", "otto") == place.texts("液压泵") == set()
+    assert any("buyer" in text for text in place.texts("buyer"))
     with sqlite3.connect(place.folder / "orders.db") as database:
         database.execute("DELETE FROM orders WHERE id = 7")
         database.execute("UPDATE orders SET item = '滤芯二号' WHERE id = 8")
     database.close()
     assert place.counts()["orders"] == (0, 1, 1, 0)
-    assert place.found("液压泵", "lina") == set()
+    assert place.texts("液压泵", "lina") == set()
     place.write("agentrag.toml", CONFIG)
     place.sync("--prune")
-    assert place.found("滤芯", "otto") == set()
+    assert place.texts("滤芯", "otto") == set()
 
 
 def test_a_secret_from_the_environment_is_in_no_output(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,17 +245,11 @@ def test_a_secret_from_the_environment_is_in_no_output(place: Place, monkeypatch
 def test_watching_follows_changes_until_it_is_stopped(place: Place) -> None:
     command = [*AGENTRAG, "sync", str(place.folder / "agentrag.toml"), "--watch", "--json"]
     with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as running:
         try:
             lines: list[str] = []
-            reader = threading.Thread(
-                target=lambda: lines.extend(iter(running.stdout.readline, "")), daemon=True
-            )
+            reader = threading.Thread(target=lambda: lines.extend(iter(running.stdout.readline, "")), daemon=True)
             reader.start()
             wait_for(lambda: '"sources"' in "".join(lines))
             place.write("docs/second.md", "冷却液周五更换 coolant\n")
@@ -279,8 +264,8 @@ def test_watching_follows_changes_until_it_is_stopped(place: Place) -> None:
                 running.kill()
         reader.join(10)
         assert code == 130, running.stderr.read()
-    assert place.found("冷却液")
-    assert place.found("笔记", "lina")
+    assert place.texts("冷却液")
+    assert place.texts("笔记", "lina")
     with DualIndexer(place.folder / "store") as indexer:
         assert indexer.verify().ok
 

@@ -45,18 +45,14 @@ def read(folder: Path, text: str, **environment: str) -> SourceFile:
 
 
 def problem(folder: Path, text: str, **environment: str) -> str:
-    with pytest.raises(UsageError) as found:
+    with pytest.raises(UsageError) as caught:
         read(folder, text, **environment)
-    return str(found.value)
+    return str(caught.value)
 
 
-def test_a_file_says_what_is_where_and_whose(tmp_path: Path) -> None:
+def test_a_file_configures_sources_stores_and_agents(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD)
-    assert (file.store, file.embeddings, file.interval) == (
-        tmp_path / "memory/store",
-        "hash",
-        timedelta(minutes=5),
-    )
+    assert (file.store, file.embeddings, file.interval) == (tmp_path / "memory/store", "hash", timedelta(minutes=5))
     assert [(s.name, s.type, s.agent) for s in file.sources] == [
         ("manuals", "files", None), ("笔记", "files", "lina"), ("chat", "memory", "otto"),
     ]  # fmt: skip
@@ -70,15 +66,14 @@ def test_a_file_says_what_is_where_and_whose(tmp_path: Path) -> None:
 
 
 def test_a_source_keeps_its_identity_when_it_moves(tmp_path: Path) -> None:
-    here, there = (
-        read(tmp_path, GOOD.replace('"docs"', f'"{place}"')).sources[0].connector
-        for place in ("docs", "elsewhere")
+    first, there = (
+        read(tmp_path, GOOD.replace('"docs"', f'"{place}"')).sources[0].connector for place in ("docs", "elsewhere")
     )
-    assert here.connector_id == there.connector_id
+    assert first.connector_id == there.connector_id
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "phrase"),
     [
         (('exclude = "drafts"', 'exlude = "drafts"'), ["line 11", "'exlude'", "did you mean 'exclude'"]),
         (('type = "files"\npath = "docs"', 'type = "file"\npath = "docs"'), ["line 8", "did you mean 'files'"]),
@@ -99,12 +94,10 @@ def test_a_source_keeps_its_identity_when_it_moves(tmp_path: Path) -> None:
         (('glob = ["**/*.md", "**/*.txt"]', 'glob = "../*"'), ["line 8", "glob="]),
     ],
 )  # fmt: skip
-def test_each_mistake_is_named_with_its_place(
-    change: tuple[str, str], told: list[str], tmp_path: Path
-) -> None:
+def test_each_mistake_is_named_with_its_place(change: tuple[str, str], phrase: list[str], tmp_path: Path) -> None:
     assert change[0] in GOOD
     message = problem(tmp_path, GOOD.replace(*change))
-    for part in told:
+    for part in phrase:
         assert part in message, message
 
 
@@ -118,16 +111,16 @@ table = "orders"
 """
 
 
-def test_a_database_is_checked_and_its_password_is_not_told(tmp_path: Path) -> None:
+def test_a_database_is_checked_and_its_password_is_not_printed(tmp_path: Path) -> None:
     url = "postgresql+psycopg://lina:tr0ub4dor@localhost/shop"
     assert read(tmp_path, DATABASE.replace("${ORDERS}", "sqlite:///shop.db")).sources[
         0
     ].connector.engine.url.database == str(tmp_path / "shop.db")
     both = problem(tmp_path, DATABASE + 'query = "SELECT 1"', ORDERS=url)
     assert "table or query" in both
-    told = problem(tmp_path, DATABASE + 'no_agent = "tr0ub4dor"', ORDERS=url)
-    assert "no_agent" in told
-    assert "tr0ub4dor" not in told
+    message = problem(tmp_path, DATABASE + 'no_agent = "tr0ub4dor"', ORDERS=url)
+    assert "no_agent" in message
+    assert "tr0ub4dor" not in message
 
 
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
@@ -137,9 +130,7 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     assert all(part in message for part in ("'exlude'", "path must be", "'zoen'"))
 
 
-@pytest.mark.parametrize(
-    "text", ["", 'store = "s"', 'store = "s"\nsource = 5', 'store = "s"\n[source]\nname = "x"']
-)
+@pytest.mark.parametrize("text", ["", 'store = "s"', 'store = "s"\nsource = 5', 'store = "s"\n[source]\nname = "x"'])
 def test_a_file_without_sources_is_refused(text: str, tmp_path: Path) -> None:
     assert "[[source]]" in problem(tmp_path, text)
 
@@ -151,7 +142,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             read_source_file(tmp_path / name)
 
 
-def test_environment_variables_are_filled_in_and_never_told() -> None:
+def test_environment_variables_are_filled_in_and_never_printed() -> None:
     secrets = Secrets({"PASSWORD": "tr0ub4dor", "USER": "lina", "EMPTY": ""})
     url = secrets.fill("postgresql://${USER}:${PASSWORD}@db/x?y=$${z}${EMPTY}")
     assert url == "postgresql://lina:tr0ub4dor@db/x?y=${z}"
@@ -162,7 +153,7 @@ def test_environment_variables_are_filled_in_and_never_told() -> None:
     assert "ssword" not in plain.redact("mysql://root:p%40ssword@localhost failed: p@ssword")
 
 
-def test_what_a_connector_says_of_a_secret_is_not_told(tmp_path: Path) -> None:
+def test_an_error_of_a_connector_with_a_secret_is_not_printed(tmp_path: Path) -> None:
     text = 'store = "s"\n[[source]]\nname = "chat"\ntype = "memory"\nagent = "a"\nbackend = "${SECRET}"\npath = "."'
     message = problem(tmp_path, text, SECRET="tr0ub4dor-backend")
     assert "***" in message
@@ -174,8 +165,8 @@ def test_the_store_and_the_file_are_not_read_as_sources(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "inside.md").write_text("inside", encoding="utf-8")
     (tmp_path / "a.md").write_text("# a", encoding="utf-8")
-    found = {item.key for item in read(tmp_path, text).sources[0].connector.items() if hasattr(item, "load")}
-    assert found == {"a.md"}
+    keys = {item.key for item in read(tmp_path, text).sources[0].connector.items() if hasattr(item, "load")}
+    assert keys == {"a.md"}
 
 
 def test_another_store_replaces_the_file_s(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Contract suites, one per seam, run by every implementation and by the plain references they are compared with."""
+"""Contract suites, one per protocol, run by every implementation and by the plain references they are compared with."""
 
 import pytest
 

@@ -73,7 +73,7 @@ class AnalyzerContract:
         assert terms.words.count(next(iter(analyzer.analyze_query("alpha")["words"]))) == 20_000
 
     @pytest.mark.parametrize("text", ["", "   \n", "。，！？", "..."])
-    def test_a_text_that_says_nothing_has_no_terms(self, make, text):
+    def test_a_text_without_words_has_no_terms(self, make, text):
         terms = make().analyze(text)
         assert (terms.words, terms.grams, terms.context) == ([], [], [])
         assert not any(make().analyze_query(text).values())

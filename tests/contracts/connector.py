@@ -71,9 +71,7 @@ class ConnectorContract:
     def test_it_loads_as_langchain_documents(self, source):
         documents = source(agent_id="a").connector().load()
         assert {document.page_content for document in documents} == set(START.values())
-        assert all(
-            document.metadata["agent_id"] == "a" and document.metadata["doc_id"] for document in documents
-        )
+        assert all(document.metadata["agent_id"] == "a" and document.metadata["doc_id"] for document in documents)
 
     def test_a_sync_does_what_changed_and_no_more(self, source, indexer):
         one = source()

@@ -105,8 +105,7 @@ class FilterContract:
 def matching(where: object) -> set[int]:
     """Return the indices of the documents that `filters.match` matches."""
     views = [
-        {**normalise(metadata), "agent_id": None, "doc_id": f"d{index}"}
-        for index, metadata in enumerate(DOCUMENTS)
+        {**normalise(metadata), "agent_id": None, "doc_id": f"d{index}"} for index, metadata in enumerate(DOCUMENTS)
     ]
     return {index for index, view in enumerate(views) if match(where, view)}
 

@@ -16,7 +16,7 @@ class FusionContract:
     def test_nothing_in_gives_nothing_out(self, rule, oracle):
         assert rule([[], []], BOTH) == {}
 
-    def test_every_candidate_of_a_leg_with_weight_comes_out_once(self, rule, oracle):
+    def test_every_candidate_of_an_index_with_weight_comes_out_once(self, rule, oracle):
         fused = rule([[("a", 0.9), ("b", 0.4)], [("b", 0.8), ("c", 0.1)]], BOTH)
         assert set(fused) == {"a", "b", "c"}
 
@@ -25,56 +25,49 @@ class FusionContract:
             for weights in (BOTH, (0.9, 0.1), (3, 7)):
                 assert all(0 <= score <= 1 for score in rule(rankings, weights).values())
 
-    def test_a_candidate_that_leads_both_legs_leads(self, rule, oracle):
+    def test_a_candidate_that_leads_both_indexes_leads(self, rule, oracle):
         fused = rule([[("a", 0.9), ("b", 0.5), ("c", 0.1)], [("a", 0.8), ("c", 0.6), ("b", 0.2)]], BOTH)
         assert max(fused, key=fused.__getitem__) == "a"
 
-    def test_a_leg_of_weight_zero_is_as_good_as_absent(self, rule, oracle):
+    def test_an_index_of_weight_zero_is_the_same_as_an_absent_one(self, rule, oracle):
         near, words = [("a", 0.9), ("b", 0.5)], [("c", 0.9), ("b", 0.5)]
         assert rule([near, words], (1, 0)) == rule([near, []], (1, 0))
         assert rule([near, words], (0, 1)) == rule([[], words], (0, 1))
         assert "c" not in rule([near, words], (1, 0))
 
-    def test_weights_decide_between_the_legs(self, rule, oracle):
+    def test_weights_decide_between_the_indexes(self, rule, oracle):
         rankings = [[("a", 0.9), ("b", 0.2)], [("b", 0.9), ("a", 0.2)]]
         for weights, first in (((0.9, 0.1), "a"), ((0.1, 0.9), "b")):
             fused = rule(rankings, weights)
             assert max(fused, key=fused.__getitem__) == first
 
-    def test_a_missing_leg_contributes_exactly_nothing(self, rule, oracle):
+    def test_a_missing_index_contributes_exactly_nothing(self, rule, oracle):
         fused = rule([[("v", 0.6), ("w", 0.3)], [("k", 0.9), ("l", 0.4)]], (0.3, 0.7))
         alone = rule([[("v", 0.6), ("w", 0.3)], []], (0.3, 0.7))
         assert {name: fused[name] for name in alone} == alone
 
-    def test_a_lone_match_of_a_leg_is_never_scaled_to_nothing(self, rule, oracle):
+    def test_a_single_match_of_an_index_is_never_scaled_to_zero(self, rule, oracle):
         fused = rule([[("a", 0.5), ("b", 0.4)], [("k", 0.7)]], BOTH)
         assert fused["k"] > 0
 
     def test_names_of_candidates_do_not_matter(self, rule, oracle):
         near, words = [("a", 0.9), ("b", 0.5)], [("b", 0.7), ("c", 0.2)]
         other = {"a": "z", "b": "m", "c": "a"}
-        renamed = [[(other[name], score) for name, score in leg] for leg in (near, words)]
-        assert rule(renamed, BOTH) == {
-            other[name]: score for name, score in rule([near, words], BOTH).items()
-        }
+        renamed = [[(other[name], score) for name, score in ranking] for ranking in (near, words)]
+        assert rule(renamed, BOTH) == {other[name]: score for name, score in rule([near, words], BOTH).items()}
 
     def test_it_agrees_with_the_reference(self, rule, oracle):
         dice = random.Random(3)
         for _ in range(60):
-            legs = []
+            rankings = []
             for _ in range(2):
                 names = dice.sample("abcdefgh", dice.randint(0, 8))
-                scores = sorted(
-                    (dice.choice([0.0, 0.25, 0.5, 1.0, dice.random()]) for _ in names), reverse=True
-                )
-                legs.append(list(zip(names, scores, strict=True)))
+                scores = sorted((dice.choice([0.0, 0.25, 0.5, 1.0, dice.random()]) for _ in names), reverse=True)
+                rankings.append(list(zip(names, scores, strict=True)))
             weights = dice.choice([BOTH, (1, 0), (0, 1), (0.7, 0.3), (2, 6)])
-            ours, theirs = rule(legs, weights), oracle(legs, weights)
+            ours, theirs = rule(rankings, weights), oracle(rankings, weights)
             assert ours.keys() == theirs.keys()
-            assert all(math.isclose(ours[name], theirs[name], abs_tol=1e-12) for name in ours), (
-                legs,
-                weights,
-            )
+            assert all(math.isclose(ours[name], theirs[name], abs_tol=1e-12) for name in ours), (rankings, weights)
 
     def test_hand_computed(self, rule, oracle):
         rankings = [[("a", 0.8), ("b", 0.4)], [("b", 0.6)]]

@@ -22,10 +22,10 @@ def as_rows(rows) -> Rows:
 
 def terms(words: str = "", grams: str = "", context: str = "") -> Terms:
     lists = {"words": words.split(), "grams": grams.split(), "context": context.split()}
-    return Terms(**lists, lengths={name: len(found) for name, found in lists.items()})
+    return Terms(**lists, lengths={name: len(ranked) for name, ranked in lists.items()})
 
 
-def found(index: Any, query: dict[str, dict[str, float]], limit: int = 100, allowed: Any = None) -> set[int]:
+def matching_rows(index: Any, query: dict[str, dict[str, float]], limit: int = 100, allowed: Any = None) -> set[int]:
     return {row for row, _ in index.candidates(query, limit, None if allowed is None else as_rows(allowed))}
 
 
@@ -47,14 +47,14 @@ class KeywordIndexContract:
     def test_rows_with_one_of_the_terms_are_found_and_no_others(self, make, reopen):
         index = make()
         index.add([1, 2, 3, 4], [terms("alpha"), terms("beta"), terms("alpha beta"), terms("gamma")])
-        assert found(index, {"words": {"alpha": 1.0}}) == {1, 3}
-        assert found(index, {"words": {"alpha": 1.0, "beta": 1.0}}) == {1, 2, 3}
-        assert found(index, {"words": {"nowhere": 1.0}}) == set()
+        assert matching_rows(index, {"words": {"alpha": 1.0}}) == {1, 3}
+        assert matching_rows(index, {"words": {"alpha": 1.0, "beta": 1.0}}) == {1, 2, 3}
+        assert matching_rows(index, {"words": {"nowhere": 1.0}}) == set()
 
     def test_a_field_answers_only_for_itself(self, make, reopen):
         index = make()
         index.add([1, 2, 3], [terms("alpha"), terms(grams="alpha"), terms(context="alpha")])
-        assert [found(index, {field: {"alpha": 1.0}}) for field in ("words", "grams", "context")] == [
+        assert [matching_rows(index, {field: {"alpha": 1.0}}) for field in ("words", "grams", "context")] == [
             {1},
             {2},
             {3},
@@ -68,9 +68,9 @@ class KeywordIndexContract:
         index = make()
         index.add(list(range(1, 11)), [terms(word) for word in VOCABULARY])
         for row, word in enumerate(VOCABULARY, 1):
-            assert found(index, {"words": {word: 1.0}}) == {row}, word
-        assert found(index, {"words": {"Alpha": 1.0}}) == set()
-        assert found(index, {"words": {"alph": 1.0}}) == set()
+            assert matching_rows(index, {"words": {word: 1.0}}) == {row}, word
+        assert matching_rows(index, {"words": {"Alpha": 1.0}}) == set()
+        assert matching_rows(index, {"words": {"alph": 1.0}}) == set()
 
     def test_candidates_come_best_first_with_scores_above_zero(self, make, reopen):
         index = make()
@@ -109,14 +109,14 @@ class KeywordIndexContract:
         assert some == [pair for pair in everything if pair[0] in {2, 5}]
         assert len(some) == 2 < len(everything)
         assert index.candidates(query, 10, as_rows([])) == []
-        assert found(index, {"words": {"nowhere": 1.0}}, allowed=[1, 2]) == set()
+        assert matching_rows(index, {"words": {"nowhere": 1.0}}, allowed=[1, 2]) == set()
 
     def test_what_is_deleted_is_gone_and_the_rest_stays(self, make, reopen):
         index = make()
         index.add([1, 2, 3], [terms("alpha")] * 3)
         index.delete([2, 99])
         index.delete([2])
-        assert found(index, {"words": {"alpha": 1.0}}) == {1, 3}
+        assert matching_rows(index, {"words": {"alpha": 1.0}}) == {1, 3}
         assert (list(index.rows()), index.count()) == ([1, 3], 2)
 
     def test_document_frequencies_count_live_rows_only(self, make, reopen):
@@ -130,18 +130,18 @@ class KeywordIndexContract:
         index.delete(list(index.rows()))
         assert index.doc_freqs({"words": {"alpha": 1.0}}) == {"words": {"alpha": 0}}
 
-    def test_rows_without_terms_are_held_but_never_found(self, make, reopen):
+    def test_rows_without_terms_are_stored_but_never_candidates(self, make, reopen):
         index = make()
         index.add([1, 2], [terms(), terms("alpha")])
         assert list(index.rows()) == [1, 2]
-        assert found(index, {"words": {"alpha": 1.0}}) == {2}
+        assert matching_rows(index, {"words": {"alpha": 1.0}}) == {2}
 
     def test_large_row_ids_survive(self, make, reopen):
         index = make()
         index.add([2**40, 3], [terms("alpha"), terms("alpha")])
         assert list(index.rows()) == [3, 2**40]
         assert index.rows().dtype == np.int64
-        assert found(index, {"words": {"alpha": 1.0}}) == {3, 2**40}
+        assert matching_rows(index, {"words": {"alpha": 1.0}}) == {3, 2**40}
 
     def test_writes_are_durable(self, make, reopen):
         index = make()
@@ -149,7 +149,7 @@ class KeywordIndexContract:
         index.delete([2])
         again = reopen(index)
         assert list(again.rows()) == [1]
-        assert found(again, {"words": {"alpha": 1.0, "beta": 1.0}}) == {1}
+        assert matching_rows(again, {"words": {"alpha": 1.0, "beta": 1.0}}) == {1}
 
     def test_it_agrees_with_the_reference_through_a_random_life(self, make, reopen):
         dice, index, oracle = random.Random(5), make(), MemoryKeywords()
@@ -157,18 +157,14 @@ class KeywordIndexContract:
         for _ in range(12):
             fresh = list(range(following, following + dice.randint(0, 6)))
             following += len(fresh)
-            held = [
-                terms(*(" ".join(dice.choices(VOCABULARY, k=dice.randint(0, 5))) for _ in range(3)))
-                for _ in fresh
+            chunk_terms = [
+                terms(*(" ".join(dice.choices(VOCABULARY, k=dice.randint(0, 5))) for _ in range(3))) for _ in fresh
             ]
             dead = dice.sample(range(1, following + 1), k=min(following, dice.randint(0, 4)))
             for one in (index, oracle):
-                one.add(fresh, held)
+                one.add(fresh, chunk_terms)
                 one.delete(dead)
-            query = {
-                field: dict.fromkeys(dice.sample(VOCABULARY, k=3), 1.0)
-                for field in ("words", "grams", "context")
-            }
+            query = {field: dict.fromkeys(dice.sample(VOCABULARY, k=3), 1.0) for field in ("words", "grams", "context")}
             allowed = as_rows(dice.sample(range(1, following + 5), k=min(10, following)))
             assert index.doc_freqs(query) == oracle.doc_freqs(query)
             assert list(index.rows()) == list(oracle.rows())

@@ -1,4 +1,4 @@
-"""Plain in-memory implementations of every seam: lists, loops and the pure functions. They are the oracles.
+"""Plain in-memory implementations of every protocol: lists, loops and pure functions. They are the oracles.
 
 Slow on purpose and free of cleverness: no cut-offs, no caches, no numpy beyond one vector at a time.
 """
@@ -45,18 +45,18 @@ class MemoryKeywords:
     """A `KeywordIndex` in a dict."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Terms] = {}
+        self._entries: dict[int, Terms] = {}
 
     def add(self, rows: Sequence[int], terms: Sequence[Terms]) -> None:
-        self._held.update(zip(rows, terms, strict=True))
+        self._entries.update(zip(rows, terms, strict=True))
 
     def delete(self, rows: Sequence[int]) -> None:
         for row in rows:
-            self._held.pop(row, None)
+            self._entries.pop(row, None)
 
     def doc_freqs(self, query: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int]]:
         return {
-            field: {term: sum(term in getattr(held, field) for held in self._held.values()) for term in terms}
+            field: {term: sum(term in getattr(stored, field) for stored in self._entries.values()) for term in terms}
             for field, terms in query.items()
         }
 
@@ -64,57 +64,55 @@ class MemoryKeywords:
         self, query: Mapping[str, Mapping[str, float]], limit: int, allowed: Iterable[int] | None = None
     ) -> list[tuple[int, float]]:
         chosen = (
-            self._held if allowed is None else {row: self._held[row] for row in allowed if row in self._held}
+            self._entries if allowed is None else {row: self._entries[row] for row in allowed if row in self._entries}
         )
-        found = []
-        for row, held in chosen.items():
+        ranking = []
+        for row, stored in chosen.items():
             total = sum(
                 weight * count / (count + 1.2)
                 for field, terms in query.items()
                 for term, weight in terms.items()
-                if (count := getattr(held, field).count(term))
+                if (count := getattr(stored, field).count(term))
             )
             if total > 0:
-                found.append((row, total))
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:limit]
+                ranking.append((row, total))
+        return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))[:limit]
 
     def rows(self) -> np.ndarray:
-        return np.array(sorted(self._held), dtype=np.int64)
+        return np.array(sorted(self._entries), dtype=np.int64)
 
     def count(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
 
 class MemoryVectors:
     """A `VectorIndex` in a dict, exact."""
 
     def __init__(self) -> None:
-        self._held: dict[int, np.ndarray] = {}
+        self._entries: dict[int, np.ndarray] = {}
 
     def add(self, rows: Sequence[int], vectors: np.ndarray) -> None:
-        self._held.update(zip(rows, vectors, strict=True))
+        self._entries.update(zip(rows, vectors, strict=True))
 
     def delete(self, rows: Sequence[int]) -> None:
         for row in rows:
-            self._held.pop(row, None)
+            self._entries.pop(row, None)
 
     def nearest(self, vector: np.ndarray, limit: int) -> list[tuple[int, float]]:
-        found = [(row, float(cosines(held.reshape(1, -1), vector)[0])) for row, held in self._held.items()]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:limit]
+        ranking = [(row, float(cosines(stored.reshape(1, -1), vector)[0])) for row, stored in self._entries.items()]
+        return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))[:limit]
 
     def rows(self) -> np.ndarray:
-        return np.array(sorted(self._held), dtype=np.int64)
+        return np.array(sorted(self._entries), dtype=np.int64)
 
     def count(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
 
 class MemoryConnector(BaseConnector):
     """A connector over a dict of texts; None is an item that cannot be read."""
 
-    def __init__(
-        self, texts: Mapping[str, str | None], name: str = "memory", agent_id: str | None = None
-    ) -> None:
+    def __init__(self, texts: Mapping[str, str | None], name: str = "memory", agent_id: str | None = None) -> None:
         self.texts, self.agent_id, self._name = dict(texts), agent_id, name
         self.loaded: list[str] = []
 
@@ -132,9 +130,7 @@ class MemoryConnector(BaseConnector):
     def _load(self, key: str) -> list[SourceDocument]:
         self.loaded.append(key)
         text = self.texts[key] or ""
-        return (
-            [SourceDocument(f"{self._name}/{key}", text, {"key": key}, self.agent_id)] if text.strip() else []
-        )
+        return [SourceDocument(f"{self._name}/{key}", text, {"key": key}, self.agent_id)] if text.strip() else []
 
 
 @dataclass(frozen=True)
@@ -150,26 +146,22 @@ class Row:
 class ReferenceStore:
     """What a store must hold and answer, in plain Python.
 
-    It ranks every visible chunk, so it agrees with the engine as long as no leg cuts its candidates off: up to 50
+    It ranks every visible chunk, so it agrees with the engine as long as no index cuts its candidates off: up to 50
     chunks in scope (`search.planner`).
     """
 
-    def __init__(
-        self, embedder: Embedder, background: Background, analyzer: Analyzer, chunking: Chunking
-    ) -> None:
+    def __init__(self, embedder: Embedder, background: Background, analyzer: Analyzer, chunking: Chunking) -> None:
         self._embedder, self._background = embedder, background
         self._analyzer, self._chunking = analyzer, chunking
         self._documents: dict[tuple[str | None, str], SourceDocument] = {}
         self._rows: dict[tuple[str | None, str], list[Row]] = {}
-        self._seen: set[tuple[str | None, str]] = set()
+        self._known_texts: set[tuple[str | None, str]] = set()
 
     def unknown_texts(self, documents: Sequence[SourceDocument]) -> int:
         """How many texts among the documents' chunks their owners never had."""
         last = {(doc.agent_id, doc.doc_id): doc for doc in documents}  # a later one replaces an earlier one
-        texts = {
-            (doc.agent_id, embedding_text(chunk)) for doc in last.values() for chunk in self._chunks(doc)
-        }
-        return len(texts - self._seen)
+        texts = {(doc.agent_id, embedding_text(chunk)) for doc in last.values() for chunk in self._chunks(doc)}
+        return len(texts - self._known_texts)
 
     # -- writing: a dict keeps the place of a key that is replaced, and gives a new place to one that comes back ------
 
@@ -195,7 +187,7 @@ class ReferenceStore:
             self.remove(*address)
             return
         self._documents[address] = replace(document, metadata=normalise(document.metadata))
-        self._seen |= {(document.agent_id, embedding_text(chunk)) for chunk in chunks}
+        self._known_texts |= {(document.agent_id, embedding_text(chunk)) for chunk in chunks}
         vectors = self._embedder.embed_documents([embedding_text(chunk) for chunk in chunks])
         self._rows[address] = [
             Row(self._documents[address], chunk, self._analyzer.analyze(chunk.text, chunk.context), vector)
@@ -209,8 +201,8 @@ class ReferenceStore:
                 self.remove(*address)
 
     def _chunks(self, document: SourceDocument) -> list[Chunk]:
-        told = [chunk for chunk in chunk_document(document, self._chunking) if not says_nothing(chunk.text)]
-        return [replace(chunk, chunk_id=place) for place, chunk in enumerate(told)]
+        chunks = [chunk for chunk in chunk_document(document, self._chunking) if not has_no_words(chunk.text)]
+        return [replace(chunk, chunk_id=place) for place, chunk in enumerate(chunks)]
 
     def remove(self, owner: str | None, doc_id: str) -> None:
         self._documents.pop((owner, doc_id), None)
@@ -227,24 +219,22 @@ class ReferenceStore:
         return [
             document
             for (owner, _), document in self._documents.items()
-            if (owner is None or owner == agent) and (quarantined or not is_held(document))
+            if (owner is None or owner == agent) and (quarantined or not is_quarantined(document))
         ]
 
-    def held_back(self) -> list[SourceDocument]:
+    def quarantined(self) -> list[SourceDocument]:
         """What is quarantined, of all owners."""
-        return [document for document in self.all() if is_held(document)]
+        return [document for document in self.all() if is_quarantined(document)]
 
     def all(self) -> list[SourceDocument]:
         return list(self._documents.values())
 
     def owned(self, owner: str | None) -> list[SourceDocument]:
-        return [document for (held, _), document in self._documents.items() if held == owner]
+        return [document for (document_owner, _), document in self._documents.items() if document_owner == owner]
 
     def matching(self, owner: str | None, where: object, window: Window = (None, None)) -> list[str]:
         """Ids of an owner's documents that a filter and a stretch of time keep."""
-        return [
-            doc.doc_id for doc in self.owned(owner) if match(where, filter_view(doc)) and inside(window, doc)
-        ]
+        return [doc.doc_id for doc in self.owned(owner) if match(where, filter_view(doc)) and inside(window, doc)]
 
     def read(self, agent: str | None, doc_id: str) -> SourceDocument | None:
         """The agent's own document of that id, else the shared one."""
@@ -270,37 +260,37 @@ class ReferenceStore:
         quarantined: bool = False,
     ) -> list[Hit]:
         share = None if weights is None and fusion == "adaptive" else check_weights(weights or (0.5, 0.5))
-        if says_nothing(query):
+        if has_no_words(query):
             return []
-        found = self.visible(agent, quarantined=quarantined)
-        visible = [row for doc in found for row in self._rows[doc.agent_id, doc.doc_id]]
-        kept = [
+        documents = self.visible(agent, quarantined=quarantined)
+        visible = [row for doc in documents for row in self._rows[doc.agent_id, doc.doc_id]]
+        filtered = [
             row
             for row in visible
             if match(where, filter_view(row.document, row.chunk)) and inside(window, row.document)
         ]
-        asked = share or (1.0, 1.0)
+        wanted = share or (1.0, 1.0)
         if mode != "hybrid":
-            asked = (1.0, 0.0) if mode == "vector" else (0.0, 1.0)
+            wanted = (1.0, 0.0) if mode == "vector" else (0.0, 1.0)
         adapts = mode == "hybrid" and fusion == "adaptive"
-        near = self._near(query, kept) if asked[0] else _Leg()
-        words = self._words(query, visible, kept, adapts=adapts) if asked[1] else _Leg()
+        near = self._near(query, filtered) if wanted[0] else _IndexScores()
+        words = self._words(query, visible, filtered, adapts=adapts) if wanted[1] else _IndexScores()
         share = share or self._share(near, words)
         if mode != "hybrid":
             fused = (near if mode == "vector" else words).score
         else:
-            legs = [[(place, leg.told[place]) for place in leg.order()] for leg in (near, words)]
-            fused = fuse(fusion, legs if adapts else [near.ranking(), words.ranking()], share)  # type: ignore[arg-type]
+            rankings = [[(place, scores.evidence[place]) for place in scores.order()] for scores in (near, words)]
+            fused = fuse(fusion, rankings if adapts else [near.ranking(), words.ranking()], share)  # type: ignore[arg-type]
         lifts = dict.fromkeys(fused, 0.0)
         for place in fused:
-            said = said_at(kept[place].document)
-            if recency is not None and now is not None and said is not None:
-                lifts[place] = recency_boost(fused[place], now - said, recency)
+            time = document_time(filtered[place].document)
+            if recency is not None and now is not None and time is not None:
+                lifts[place] = recency_boost(fused[place], now - time, recency)
         fused = {place: min(1.0, score + lifts[place]) for place, score in fused.items()}
         best = sorted(fused, key=lambda place: (-fused[place], -near.raw.get(place, -1.0), place))[:k]
         return [
             self._hit(
-                kept[place],
+                filtered[place],
                 fused[place],
                 near.index_evidence(place),
                 words.index_evidence(place),
@@ -309,72 +299,69 @@ class ReferenceStore:
                 share,
                 words.terms.get(place, ()),
                 lifts[place],
-                self._confidence(place, kept, near, words),
+                self._confidence(place, filtered, near, words),
             )
             for place in best
         ]
 
-    def _confidence(self, place: int, kept: list[Row], near: _Leg, words: _Leg) -> float:
-        """From what the passage tells, how far it stands out, and how far the best other document is behind."""
-        tells = {
-            one: combined_evidence(near.told.get(one, 0.0), words.told.get(one, 0.0))
+    def _confidence(self, place: int, filtered: list[Row], near: _IndexScores, words: _IndexScores) -> float:
+        """From the evidence of the passage, how far it stands out, and how far the best other document is behind."""
+        evidence = {
+            one: combined_evidence(near.evidence.get(one, 0.0), words.evidence.get(one, 0.0))
             for one in near.raw.keys() | words.raw.keys()
         }
-        mine = kept[place].document.doc_id, kept[place].document.agent_id
+        mine = filtered[place].document.doc_id, filtered[place].document.agent_id
         others = [
-            tell
-            for one, tell in tells.items()
-            if (kept[one].document.doc_id, kept[one].document.agent_id) != mine
+            value
+            for one, value in evidence.items()
+            if (filtered[one].document.doc_id, filtered[one].document.agent_id) != mine
         ]
-        lead = tells[place] - max(others) if others else 0.0
+        lead = evidence[place] - max(others) if others else 0.0
         order = near.order()[:30]
-        close, told = near.told.get(place, 0.0), words.told.get(place, 0.0)
-        apart = close - near.told[order[-1]] if order else close
-        return confidence(told, apart * len(order) / 30, lead) if close or told else 0.0
+        close, keyword_value = near.evidence.get(place, 0.0), words.evidence.get(place, 0.0)
+        apart = close - near.evidence[order[-1]] if order else close
+        return confidence(keyword_value, apart * len(order) / 30, lead) if close or keyword_value else 0.0
 
-    def _share(self, near: _Leg, words: _Leg) -> tuple[float, float]:
+    def _share(self, near: _IndexScores, words: _IndexScores) -> tuple[float, float]:
         first = words.order()[:1]
-        best = [(near.told.get(place, 0.0), words.coverage[place]) for place in first]
-        named = max(words.named.values(), default=0.0)
-        return adaptive_weights(
-            [near.told[place] for place in near.order()], best[0] if best else None, named
-        )
+        best = [(near.evidence.get(place, 0.0), words.coverage[place]) for place in first]
+        rarity = max(words.rarity.values(), default=0.0)
+        return adaptive_weights([near.evidence[place] for place in near.order()], best[0] if best else None, rarity)
 
-    def _words(self, text: str, visible: list[Row], kept: list[Row], *, adapts: bool) -> _Leg:
+    def _words(self, text: str, visible: list[Row], filtered: list[Row], *, adapts: bool) -> _IndexScores:
         query = self._analyzer.analyze_query(text)
         stats = {
-            name: FieldStats(len(visible), sum(row.terms.lengths.get(name, 0) for row in visible))
-            for name in FIELDS
+            name: FieldStats(len(visible), sum(row.terms.lengths.get(name, 0) for row in visible)) for name in FIELDS
         }
         freqs = {
             field: {term: sum(term in getattr(row.terms, field) for row in visible) for term in terms}
             for field, terms in query.items()
         }
         top = reachable_maximum(query, stats, freqs)
-        leg = _Leg()
+        scores = _IndexScores()
         unit = self._analyzer.word_weight * idf(len(visible), 1)
         scorer = Scorer(query, stats, freqs, own=self._analyzer.analyze_query(text, widen=False))
-        for place, row in enumerate(kept):
+        for place, row in enumerate(filtered):
             counts = {field: Counter(getattr(row.terms, field)) for field in query}
             raw = score(query, counts, row.terms.lengths, stats, freqs)
             if raw > 0:
-                leg.coverage[place] = scorer.coverage(scorer.matched_gain(counts))
+                scores.coverage[place] = scorer.coverage(scorer.matched_gain(counts))
                 codes = self._analyzer.codes(text) & set(row.terms.words)
-                leg.named[place] = max((scorer.rarity("words", code) for code in codes), default=0.0)
-                told = keyword_evidence(raw / unit, leg.coverage[place], leg.named[place]) if unit else 0.0
-                leg.told[place] = told
-                leg.raw[place], leg.score[place] = raw, told if adapts else calibrate_bm25(raw, top)
-                leg.terms[place] = _points(query, counts, row, stats, freqs)
-        return leg
+                scores.rarity[place] = max((scorer.rarity("words", code) for code in codes), default=0.0)
+                evidence = keyword_evidence(raw / unit, scores.coverage[place], scores.rarity[place]) if unit else 0.0
+                scores.evidence[place] = evidence
+                scores.raw[place], scores.score[place] = raw, evidence if adapts else calibrate_bm25(raw, top)
+                scores.terms[place] = _points(query, counts, row, stats, freqs)
+        return scores
 
-    def _near(self, text: str, kept: list[Row]) -> _Leg:
+    def _near(self, text: str, filtered: list[Row]) -> _IndexScores:
         vector = self._embedder.embed_query(text)
-        leg = _Leg()
-        for place, row in enumerate(kept):
+        scores = _IndexScores()
+        for place, row in enumerate(filtered):
             raw = float(cosines(row.vector.reshape(1, -1), vector)[0])
-            leg.raw[place], leg.score[place] = raw, calibrate_cosine(raw, self._background.mean)
-            leg.told[place] = calibrate_cosine(raw, self._background.lowest)
-        return leg
+            scores.raw[place], scores.score[place] = raw, calibrate_cosine(raw, self._background.mean)
+            scores.evidence[place] = calibrate_cosine(raw, self._background.lowest)
+        return scores
 
     def _hit(
         self,
@@ -390,10 +377,8 @@ class ReferenceStore:
         likely: float,
     ) -> Hit:
         chunk, document = row.chunk, row.document
-        asked = self._analyzer.analyze_query(query)
-        by_word, by_gram = (
-            self._analyzer.match_spans(chunk.text, asked[field]) for field in ("words", "grams")
-        )
+        query_terms = self._analyzer.analyze_query(query)
+        by_word, by_gram = (self._analyzer.match_spans(chunk.text, query_terms[field]) for field in ("words", "grams"))
         spans = (by_word or by_gram) if words else []
         why = Explanation(
             vector=near,
@@ -431,13 +416,13 @@ def _points(query: Any, counts: Any, row: Row, stats: Any, freqs: Any) -> tuple[
     return tuple(sorted(points.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-class _Leg:
+class _IndexScores:
     def __init__(self) -> None:
         self.raw: dict[int, float] = {}
         self.score: dict[int, float] = {}
         self.coverage: dict[int, float] = {}
-        self.told: dict[int, float] = {}
-        self.named: dict[int, float] = {}
+        self.evidence: dict[int, float] = {}
+        self.rarity: dict[int, float] = {}
         self.terms: dict[int, tuple[tuple[str, float], ...]] = {}
 
     def order(self) -> list[int]:
@@ -452,27 +437,27 @@ class _Leg:
         return IndexEvidence(self.order().index(place) + 1, self.raw[place], self.score[place])
 
 
-def is_held(document: SourceDocument) -> bool:
+def is_quarantined(document: SourceDocument) -> bool:
     """Whether no search finds it unless it asks for what is quarantined."""
     return document.metadata.get("quarantined") is True
 
 
-def said_at(document: SourceDocument) -> datetime | None:
+def document_time(document: SourceDocument) -> datetime | None:
     """The first of the usual keys that holds a time."""
-    held = (document.metadata.get(key) for key in ("time", "timestamp", "created_at", "mtime"))
-    return next((value for value in held if isinstance(value, datetime)), None)
+    values = (document.metadata.get(key) for key in ("time", "timestamp", "created_at", "mtime"))
+    return next((value for value in values if isinstance(value, datetime)), None)
 
 
 def inside(window: Window, document: SourceDocument) -> bool:
     """Whether a document's time lies in a stretch of time; one without a time lies in none."""
     after, before = window
-    said = said_at(document)
+    time = document_time(document)
     if after is None and before is None:
         return True
-    return said is not None and (after is None or said >= after) and (before is None or said < before)
+    return time is not None and (after is None or time >= after) and (before is None or time < before)
 
 
-def says_nothing(text: str) -> bool:
+def has_no_words(text: str) -> bool:
     """Only space, control characters and punctuation: it is not indexed, and asks for nothing."""
     return all(unicodedata.category(char)[0] in "ZCP" for char in text)
 

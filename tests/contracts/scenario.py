@@ -1,4 +1,4 @@
-"""A short life of a store that touches every promise once: what a wrong engine must stumble over."""
+"""A short life of a store that exercises every guarantee once, so that a wrong engine fails it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,14 @@ def live(world: World, *, deep: bool = True) -> None:
             [
                 SourceDocument("d1", text, {"type": "manual", "n": 1}),
                 SourceDocument("d2", "same line", {"n": 2, "draft": True}),
-                SourceDocument(
-                    f"only-{len(owner or '')}", "数据库 超时 alpha beta " * 3, {"type": "note", "n": 3}
-                ),
+                SourceDocument(f"only-{len(owner or '')}", "数据库 超时 alpha beta " * 3, {"type": "note", "n": 3}),
             ],
         )
     look(world)
     world.put(None, [SourceDocument("d1", "共享手册 换了 alpha。", {"lang": "zh", "n": 5})])
-    world.put(
-        "a", [SourceDocument("d2", "same line", {"n": 9, "agent_id": "a"}), SourceDocument("d9", "same line")]
-    )
+    world.put("a", [SourceDocument("d2", "same line", {"n": 9, "agent_id": "a"}), SourceDocument("d9", "same line")])
     world.put("A", [SourceDocument("d1", "。", {}), SourceDocument("d7", _TEXTS["a"] or "", {"owner": "a"})])
-    world.put(
-        "a", [SourceDocument("d2", "same line", {"n": 10})]
-    )  # updated, it keeps its place before its equals
+    world.put("a", [SourceDocument("d2", "same line", {"n": 10})])  # updated, it keeps its place before its equals
     world.search("a", "same line", 50, mode="keyword")
     world.delete("a", ["only-1", "absent"])
     world.delete("A", ["d7"], {"n": {"$exists": True}})  # both must agree: d7 has no n
@@ -89,9 +83,7 @@ def pass_time(world: World) -> None:
     ask_in_ranges(world)
     world.tick(1)  # exactly the moment at which they expire
     ask_in_ranges(world)
-    world.put(
-        "a", [SourceDocument("t1", "数据库 alpha again", {"time": START})]
-    )  # it comes back as a new one
+    world.put("a", [SourceDocument("t1", "数据库 alpha again", {"time": START})])  # it comes back as a new one
     world.delete("a1", None, None, (None, START + timedelta(hours=3)))
     world.delete("a1", ["t3", "d1"], None, (None, None), "s1")
     ask_in_ranges(world)
@@ -118,10 +110,10 @@ def hold_back(world: World) -> None:
 
 
 def hunt_everything(world: World) -> None:
-    """Everything that is held back, as everybody; modes take turns."""
+    """Search for each quarantined document as each agent; modes take turns."""
     for agent in (None, "a", "a1", "A"):
-        for turn, held in enumerate(world.model.held_back()):
-            world.hunt(held, agent, ("hybrid", "keyword", "vector")[turn % 3])
+        for turn, document in enumerate(world.model.quarantined()):
+            world.hunt(document, agent, ("hybrid", "keyword", "vector")[turn % 3])
         world.stats(agent)
         world.read(agent, "w2")
 
@@ -152,9 +144,7 @@ def look(world: World) -> None:
                 fusion = ("adaptive", "convex", "rrf", "dbsf", "relative")[turn // 4 % 5]
                 world.search(agent, query, (1, 3, 50)[turn % 3], mode=mode, fusion=fusion, where=where)
         for fusion, weights in (("convex", (1.0, 0.0)), ("convex", (0.2, 0.8)), ("rrf", (0.9, 0.1))):
-            world.search(
-                agent, "密码 数据库", 50, fusion=fusion, weights=weights, where={"agent_id": {"$ne": "b"}}
-            )
+            world.search(agent, "密码 数据库", 50, fusion=fusion, weights=weights, where={"agent_id": {"$ne": "b"}})
         for other in AGENTS:
             world.search(agent, "密码", 50, mode="keyword", where={"agent_id": other})
         for doc_id in ("d1", "d2", "only-1", "d9", "absent"):

@@ -44,9 +44,9 @@ from tests.databases import run
 
 @pytest.fixture
 def folder():
-    made = fresh_folder()
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    folder = fresh_folder()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- keyword indexes -----------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def stored():
 
 
 def documents():
-    return [SourceDocument(f"d{place}", f"数据 alpha {place}", held) for place, held in enumerate(DOCUMENTS)]
+    return [SourceDocument(f"d{place}", f"数据 alpha {place}", document) for place, document in enumerate(DOCUMENTS)]
 
 
 class TestReferenceFilters(FilterContract):
@@ -197,18 +197,14 @@ class TestColumnFilters(FilterContract):
 
 
 @pytest.mark.parametrize("mode", ["keyword", "vector", "hybrid"])
-@pytest.mark.parametrize(
-    "options", [{"chroma": "auto"}, {"chroma": "always", "exact_limit": 0}], ids=["exact", "hnsw"]
-)
+@pytest.mark.parametrize("options", [{"chroma": "auto"}, {"chroma": "always", "exact_limit": 0}], ids=["exact", "hnsw"])
 class TestSearchFilters(FilterContract):
     """The filter of a search, as each index applies it: exactly, and over approximate neighbours."""
 
     @pytest.fixture
     def compiled(self, stored, mode, options):
         indexer = stored(**options)
-        return lambda where: {
-            int(hit.doc_id[1:]) for hit in indexer.search("数据 alpha", 100, filter=where, mode=mode)
-        }
+        return lambda where: {int(hit.doc_id[1:]) for hit in indexer.search("数据 alpha", 100, filter=where, mode=mode)}
 
 
 class TestDeletionFilters(FilterContract):
@@ -298,9 +294,7 @@ class TestReferenceConnector(ConnectorFixtures, ConnectorContract):
 class TestFileSystemConnector(ConnectorFixtures, ConnectorContract):
     @pytest.fixture
     def source(self, folder, monkeypatch):
-        return lambda agent_id=None, name="memory": FileSource(
-            folder / str(agent_id) / name, agent_id, monkeypatch
-        )
+        return lambda agent_id=None, name="memory": FileSource(folder / str(agent_id) / name, agent_id, monkeypatch)
 
 
 class MemoryFileSource:
@@ -335,9 +329,7 @@ class MemoryFileSource:
 class TestAgentMemoryConnector(ConnectorFixtures, ConnectorContract):
     @pytest.fixture
     def source(self, folder):
-        return lambda agent_id=None, name="memory": MemoryFileSource(
-            folder / str(agent_id) / f"{name}.json", agent_id
-        )
+        return lambda agent_id=None, name="memory": MemoryFileSource(folder / str(agent_id) / f"{name}.json", agent_id)
 
 
 class TableSource:

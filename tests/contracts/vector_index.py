@@ -70,7 +70,7 @@ class VectorIndexContract:
         index.add([4, 9], vectors([1, 0], [1, 0]))
         assert {row for row, _ in index.nearest(vectors([1, 0])[0], 5)} == {4, 9}
 
-    def test_a_zero_vector_is_held(self, make, reopen):
+    def test_a_zero_vector_is_stored(self, make, reopen):
         index = make()
         index.add([1, 2], vectors([0, 0], [1, 0]))
         assert list(index.rows()) == [1, 2]

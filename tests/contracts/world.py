@@ -59,7 +59,7 @@ class World:
         self.model = ReferenceStore(embedder, background, ANALYZER, CHUNKING)
         self.indexer = self._open(self.folder / "store")
         self._twins: OrderedDict[tuple[str, ...], DualIndexer] | None = OrderedDict() if twins else None
-        self._made = 0
+        self._twin_count = 0
         self._recorded: dict[str, dict[tuple[str, str], str]] = {}
         self._ever: dict[str | None, set[str]] = defaultdict(set)  # every text an owner ever had
         self.searches = 0
@@ -120,17 +120,15 @@ class World:
         session: str | None = None,
     ) -> None:
         """Delete by ids, by filter, by time, by session, or by what all agree on."""
-        named = None if doc_ids is None else list(doc_ids)
+        ids = None if doc_ids is None else list(doc_ids)
         wanted = {doc.doc_id for doc in self.model.owned(owner)}
-        if named is not None:
-            wanted &= set(named)
+        if ids is not None:
+            wanted &= set(ids)
         if session is not None:
             where = {"$and": [where or {}, {"session": session}]}
         if where is not None or window != (None, None):
             wanted &= set(self.model.matching(owner, where, window))
-        report = self._face(owner).delete(
-            named, filter=where, session=session, after=window[0], before=window[1]
-        )
+        report = self._face(owner).delete(ids, filter=where, session=session, after=window[0], before=window[1])
         for doc_id in wanted:
             self.model.remove(owner, doc_id)
         assert report.deleted == len(wanted), report
@@ -140,9 +138,9 @@ class World:
     def keep(self, agent: str | None, namespace: tuple[str, ...], key: str, value: dict[str, Any]) -> None:
         """Put an item on behalf of an agent, or of everybody."""
         self._items(agent, self.indexer).put(namespace, key, value)
-        held = self.model.matching(agent, {"doc_id": item_id(namespace, key)})
+        matching = self.model.matching(agent, {"doc_id": item_id(namespace, key)})
         known = (
-            StoreItemRecord.from_metadata(self.model.read(agent, held[0]).metadata).created if held else None
+            StoreItemRecord.from_metadata(self.model.read(agent, matching[0]).metadata).created if matching else None
         )
         item = new_item(namespace, key, value, ["$"], now=self.now, ttl=None, created=known)
         self._remember([replace(item.to_document(), agent_id=agent)])
@@ -154,23 +152,21 @@ class World:
     def recall(self, agent: str | None, prefix: tuple[str, ...], query: str | None) -> None:
         """Every item of the owner under the prefix and no other, in the order of a store that holds nothing else."""
         store = self._items(agent, self.indexer)
-        found = store.search(prefix, query=query, limit=100)
-        held = [
+        items = store.search(prefix, query=query, limit=100)
+        records = [
             StoreItemRecord.from_metadata(doc.metadata)
             for doc in self.model.owned(agent)
             if doc.doc_id.startswith("item:")
         ]
-        under = [item for item in held if item.namespace[: len(prefix)] == prefix]
+        under = [item for item in records if item.namespace[: len(prefix)] == prefix]
         expected = sorted((item.namespace, item.key, repr(item.value)) for item in under)
-        assert sorted((item.namespace, item.key, repr(item.value)) for item in found) == expected
-        assert store.list_namespaces() == sorted({item.namespace for item in held})
+        assert sorted((item.namespace, item.key, repr(item.value)) for item in items) == expected
+        assert store.list_namespaces() == sorted({item.namespace for item in records})
         for item in under:
             assert store.get(item.namespace, item.key).value == item.value
         if self._twins is not None:
             alone = self._items(agent, self.twin(agent)).search(prefix, query=query, limit=100)
-            assert [(item.dict(), item.score) for item in found] == [
-                (item.dict(), item.score) for item in alone
-            ]
+            assert [(item.dict(), item.score) for item in items] == [(item.dict(), item.score) for item in alone]
 
     def _items(self, agent: str | None, indexer: DualIndexer) -> HybridStore:
         return HybridStore(indexer, agent_id=agent, shared=agent is None)
@@ -183,17 +179,17 @@ class World:
         turn = Turn(session=session, entry_id=entry_id, role="assistant", text=text, time=self.now)
         new = recorder.record(agent, [turn])
         assert recorder.problems == ()
-        kept = {(entry.session, entry.entry_id): entry for entry in recorder.table.read(agent)}
+        entries = {(entry.session, entry.entry_id): entry for entry in recorder.table.read(agent)}
         known = self._recorded.setdefault(agent, {})
         assert new == ((session, entry_id) not in known)
         if new:
             known[session, entry_id] = text
-            if (document := recorder.table.document(agent, kept[session, entry_id])) is not None:
+            if (document := recorder.table.document(agent, entries[session, entry_id])) is not None:
                 self._remember([document])
-        assert {place: entry.text for place, entry in kept.items()} == known
+        assert {place: entry.text for place, entry in entries.items()} == known
         # what was shown to an agent was shared or its own at the time
-        seen = self._ever[None] | self._ever[agent]
-        assert all(any(part in whole for whole in seen) for part in self.indexer.recent_passages.to(agent))
+        texts = self._ever[None] | self._ever[agent]
+        assert all(any(part in whole for whole in texts) for part in self.indexer.recent_passages.to(agent))
 
     def _remember(self, documents: Iterable[SourceDocument]) -> None:
         self.model.put_all(list(documents))
@@ -213,10 +209,7 @@ class World:
         for place in gone:
             del known[place]
         for doc in self.model.owned(agent):
-            if doc.metadata.get("session") == session and doc.metadata.get("type") in {
-                "dialogue",
-                "tool_call",
-            }:
+            if doc.metadata.get("session") == session and doc.metadata.get("type") in {"dialogue", "tool_call"}:
                 self.model.remove(agent, doc.doc_id)
 
     def forget(self, agent: str) -> None:
@@ -259,29 +252,29 @@ class World:
             now=self.now,
             quarantined=quarantined,
         )
-        asked = f"search of {agent!r} for {query!r}, k={k}, {options}"
-        _same(list(hits), expected, f"{asked}, against the model")
+        label = f"search of {agent!r} for {query!r}, k={k}, {options}"
+        _same(list(hits), expected, f"{label}, against the model")
         if self._twins is not None:
             twin = self.twin(agent, quarantined=quarantined)
             alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **options)
-            _same(list(hits), list(alone), f"{asked}, against a store of its own")
+            _same(list(hits), list(alone), f"{label}, against a store of its own")
             if self.searches % 3 == 0:
                 self._second_stage(agent, query, k, options)
         self.searches += 1
         return list(hits)
 
-    def hunt(self, held: SourceDocument, agent: str | None, mode: str = "hybrid") -> None:
+    def hunt(self, document: SourceDocument, agent: str | None, mode: str = "hybrid") -> None:
         """Ask for the very words of a quarantined document: it is found only when asked for, by who may see it."""
-        place = (held.agent_id, held.doc_id)
+        place = (document.agent_id, document.doc_id)
         for quarantined in (False, True):
-            hits = self.search(agent, held.text, 100, mode=mode, quarantined=quarantined)
-            may = quarantined and held.agent_id in {None, agent}
-            found = place in {(hit.agent_id, hit.doc_id) for hit in hits}
+            hits = self.search(agent, document.text, 100, mode=mode, quarantined=quarantined)
+            may = quarantined and document.agent_id in {None, agent}
+            is_found = place in {(hit.agent_id, hit.doc_id) for hit in hits}
             # words that are only stop words find nothing by keyword
-            assert found == may or (may and mode == "keyword"), f"{agent!r}, {held}, {hits}"
+            assert is_found == may or (may and mode == "keyword"), f"{agent!r}, {document}, {hits}"
 
     def _second_stage(self, agent: str | None, query: str, k: int, options: dict[str, Any]) -> None:
-        """The later stages and the account, too, are those of a store with nothing but what the agent may see."""
+        """The later stages and the trace, too, are those of a store with nothing but what the agent may see."""
         turn = self.searches // 3
         more: dict[str, object] = {**options, "explain": True}
         more |= [
@@ -293,16 +286,12 @@ class World:
         twin = self.twin(agent, quarantined=options["quarantined"])
         hits = self._face(agent).search(query, k, **more)
         alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **more)
-        _same(
-            list(hits), list(alone), f"search of {agent!r} for {query!r}, {more}, against a store of its own"
-        )
+        _same(list(hits), list(alone), f"search of {agent!r} for {query!r}, {more}, against a store of its own")
         assert (hits.trace, hits.searched) == (alone.trace, alone.searched)
         for dropped in hits.trace.dropped if hits.trace else ():
             assert dropped.agent_id in {None, agent}
 
-    def read(
-        self, agent: str | None, doc_id: str, chunk_id: int = 0, before: int = 0, after: int = 0
-    ) -> None:
+    def read(self, agent: str | None, doc_id: str, chunk_id: int = 0, before: int = 0, after: int = 0) -> None:
         document = self.model.read(agent, doc_id)
         chunks = [] if document is None else self.model.spans(document)
         face = self._face(agent)
@@ -322,23 +311,23 @@ class World:
         assert passage.metadata == document.metadata
 
     def get(self, agent: str | None, doc_ids: list[str]) -> None:
-        held = [found for doc_id in doc_ids if (found := self.model.read(agent, doc_id))]
-        found = self._face(agent).get(doc_ids)
-        assert [(doc.agent_id, doc.doc_id, doc.text, doc.metadata) for doc in found] == [
-            (doc.agent_id, doc.doc_id, doc.text, doc.metadata) for doc in held
+        document = [documents for doc_id in doc_ids if (documents := self.model.read(agent, doc_id))]
+        documents = self._face(agent).get(doc_ids)
+        assert [(doc.agent_id, doc.doc_id, doc.text, doc.metadata) for doc in documents] == [
+            (doc.agent_id, doc.doc_id, doc.text, doc.metadata) for doc in document
         ]
 
     def stats(self, agent: str | None) -> None:
         """An agent's counts are of what it may see; the administrator's of everything."""
-        seen = self.everything() if agent is None else self.model.visible(agent)
-        found = self._face(agent).stats()
-        assert found.documents == len(seen)
-        assert found.chunks == sum(len(self.model.spans(doc)) for doc in seen)
-        assert found.shared_documents == sum(doc.agent_id is None for doc in seen)
-        assert found.agents == len({doc.agent_id for doc in seen} - {None})
+        visible = self.everything() if agent is None else self.model.visible(agent)
+        stats = self._face(agent).stats()
+        assert stats.documents == len(visible)
+        assert stats.chunks == sum(len(self.model.spans(doc)) for doc in visible)
+        assert stats.shared_documents == sum(doc.agent_id is None for doc in visible)
+        assert stats.agents == len({doc.agent_id for doc in visible} - {None})
         if agent is not None:
-            assert found.bytes_on_disk == 0
-            assert (found.model is None) is (found.dimension is None) is (not seen)
+            assert stats.bytes_on_disk == 0
+            assert (stats.model is None) is (stats.dimension is None) is (not visible)
 
     def verify(self) -> None:
         report = self.indexer.verify()
@@ -377,8 +366,8 @@ class World:
         visible = self.model.visible(agent, quarantined=quarantined)
         key = tuple(map(repr, visible))
         if key not in self._twins:
-            self._made += 1
-            twin = self._open(self.folder / f"twin-{self._made}")
+            self._twin_count += 1
+            twin = self._open(self.folder / f"twin-{self._twin_count}")
             twin.index_documents(visible)
             self._twins[key] = twin
             while len(self._twins) > _TWINS:
@@ -393,9 +382,9 @@ class World:
         return self.indexer if agent is None else self.indexer.for_agent(agent)
 
 
-def _same(found: list[Hit], expected: list[Hit], asked: str) -> None:
+def _same(actual: list[Hit], expected: list[Hit], label: str) -> None:
     """Same hits, same order, same scores to the last bit, same explanations, same everything."""
-    places = [(hit.agent_id, hit.doc_id, hit.chunk_id, hit.score) for hit in found]
-    assert places == [(hit.agent_id, hit.doc_id, hit.chunk_id, hit.score) for hit in expected], asked
-    for one, other in zip(found, expected, strict=True):
-        assert one == other, asked
+    places = [(hit.agent_id, hit.doc_id, hit.chunk_id, hit.score) for hit in actual]
+    assert places == [(hit.agent_id, hit.doc_id, hit.chunk_id, hit.score) for hit in expected], label
+    for one, other in zip(actual, expected, strict=True):
+        assert one == other, label

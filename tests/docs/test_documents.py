@@ -15,9 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAIRS = (("README.md", "README.zh.md"), ("GUIDE.md", "GUIDE.zh.md"))
-LANGUAGES = tuple(
-    zip(*PAIRS, strict=True)
-)  # the documents of one language, in the order in which they are read
+LANGUAGES = tuple(zip(*PAIRS, strict=True))  # the documents of one language, in the order in which they are read
 DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANCHOR = re.compile(r"\]\(([^)#\s]+\.md)#([^)\s]+)\)")
@@ -63,22 +61,16 @@ def test_fragments_import_what_they_use(document: str):
     from langchain_agentrag import llama_index
     from langchain_agentrag.langchain import middleware
 
-    ours = {
-        *langchain_agentrag.__all__,
-        *llama_index.__all__,
-        *middleware.__all__,
-        "Limits",
-        "RetrievalMeter",
-    }
-    shown: set[str] = set()  # by the code before, which runs
+    ours = {*langchain_agentrag.__all__, *llama_index.__all__, *middleware.__all__, "Limits", "RetrievalMeter"}
+    imported: set[str] = set()  # by the code before, which runs
     for language, code in BLOCK.findall((ROOT / document).read_text(encoding="utf-8")):
         if language not in {"python", "py"}:
             continue
         tree = ast.parse(code)
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        known = shown | {alias.name for node in imports for alias in node.names}
+        known = imported | {alias.name for node in imports for alias in node.names}
         if language == "python":
-            shown = known
+            imported = known
             continue
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         foreign = {name for name in used if name[0].isupper() or name == "create_agent"}
@@ -89,9 +81,7 @@ def test_fragments_import_what_they_use(document: str):
 
 
 def test_commands_run(workplace: Path):
-    lines = [
-        line for name in LANGUAGES[0] for block in blocks(name, "console") for line in block.splitlines()
-    ]
+    lines = [line for name in LANGUAGES[0] for block in blocks(name, "console") for line in block.splitlines()]
     commands = [shlex.split(offline(line), comments=True) for line in lines if line.startswith("agentrag ")]
     assert commands, "no command is shown"
     for words in commands:
@@ -116,11 +106,11 @@ def test_both_languages_show_the_same_code(pair: tuple[str, str]):
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_both_languages_name_the_same_things(pair: tuple[str, str]):
-    english, chinese = (named(name) for name in pair)
+    english, chinese = (identifiers(name) for name in pair)
     assert english == chinese, (english - chinese, chinese - english)
 
 
-def named(document: str) -> set[str]:
+def identifiers(document: str) -> set[str]:
     """Each identifier in a code span of the prose."""
     text = re.sub(BLOCK, "", (ROOT / document).read_text(encoding="utf-8"))
     spans = (re.sub(r'"[^"]*"', "", span) for span in re.findall(r"`([^`]+)`", text))
@@ -157,8 +147,8 @@ def test_anchors_are_headings(document: str):
     for target, anchor in ANCHOR.findall((ROOT / document).read_text(encoding="utf-8")):
         text = re.sub(BLOCK, "", (ROOT / target).read_text(encoding="utf-8"))
         headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-        made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-        assert anchor in made, f"{document}: {target}#{anchor}"
+        anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert anchor in anchors, f"{document}: {target}#{anchor}"
 
 
 def test_the_readme_stays_short():
@@ -192,11 +182,11 @@ def test_the_changelog_begins_with_the_version_of_the_package():
 
 
 @pytest.mark.parametrize("document", PAIRS[1])
-def test_the_file_of_sources_that_is_shown_can_be_read(document: str, tmp_path: Path):
+def test_the_sources_file_in_the_documents_can_be_read(document: str, tmp_path: Path):
     from langchain_agentrag.cli.sync_config import read_source_file
 
-    [shown] = blocks(document, "toml")
-    (tmp_path / "agentrag.toml").write_text(shown, encoding="utf-8")
+    [samples] = blocks(document, "toml")
+    (tmp_path / "agentrag.toml").write_text(samples, encoding="utf-8")
     environment = {"ORDERS_URL": "sqlite:///orders.db", "CHAT_DB": "sqlite:///chat.db"}
     file = read_source_file(tmp_path / "agentrag.toml", environment)
     assert [source.type for source in file.sources] == ["files", "database", "memory"]

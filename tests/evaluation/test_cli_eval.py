@@ -38,12 +38,7 @@ def store(tmp_path: Path) -> Path:
             ]
         )
         indexer.index_documents(
-            [
-                SourceDocument(
-                    "vault.md", "# The vault of Lina\n\nThe code of the vault is 7741, do not tell."
-                )
-            ],
-            "lina",
+            [SourceDocument("vault.md", "# The vault of Lina\n\nThe code of the vault is 7741, do not tell.")], "lina"
         )
     return tmp_path / "store"
 
@@ -59,26 +54,26 @@ def test_a_beir_folder_is_measured_on_its_own_corpus(folder: Path):
         assert part in text
 
 
-def test_expected_sources_that_are_not_there_are_told(store: Path, tmp_path: Path):
+def test_missing_expected_sources_are_reported(store: Path, tmp_path: Path):
     lines = [
         {"question": "水泵保养", "expected": ["水泵.md", {"doc_id": "lost.md"}]},
         {"question": "code of the vault", "expected": {"doc_id": "vault.md"}},  # asked by nobody, so not seen
         {"question": "spindle", "expected": "spindle.md"},
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    told = run(tmp_path / "q.jsonl", "--store", store)
-    assert "1 question: no expected source" in told
-    assert "1 question: not every expected source" in told
-    assert "7741" not in told
+    output = run(tmp_path / "q.jsonl", "--store", store)
+    assert "1 question: no expected source" in output
+    assert "1 question: not every expected source" in output
+    assert "7741" not in output
 
 
 def test_drafted_questions_are_measured_kept_and_compared(store: Path, tmp_path: Path):
-    questions, page, kept = tmp_path / "q.jsonl", tmp_path / "r.html", tmp_path / "run.json"
+    questions, page, paths = tmp_path / "q.jsonl", tmp_path / "r.html", tmp_path / "run.json"
     assert "Drafted 4 questions" in run(questions, "--make", "--store", store)
     assert "7741" not in questions.read_text(encoding="utf-8")
-    run(questions, "--store", store, "--save", kept, "--html", page, "--language", "zh")
+    run(questions, "--store", store, "--save", paths, "--html", page, "--language", "zh")
     assert '<html lang="zh">' in page.read_text(encoding="utf-8")
-    text = run(questions, "--store", store, "--baseline", kept)
+    text = run(questions, "--store", store, "--baseline", paths)
     assert "hybrid against hybrid of the baseline: +0.0000" in text
     assert "is there already" in run(questions, "--make", "--store", store, code=1)
 
@@ -93,26 +88,24 @@ def test_an_agent_drafts_from_its_own_view(store: Path, tmp_path: Path):
     assert "asked for 'lina'" in run(tmp_path / "q.jsonl", "--store", store, "--agent", "otto", code=1)
 
 
-def test_a_sweep_recommends_or_says_that_it_is_noise(store: Path, tmp_path: Path):
+def test_a_sweep_recommends_a_setting_or_reports_noise(store: Path, tmp_path: Path):
     lines = [
         {"question": f"{topic} 保养 {n}", "expected": f"{topic}.md"}
         for n in range(6)
         for topic in ("水泵", "轴承", "spindle", "coolant")
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
-    answer = json.loads(
-        run(tmp_path / "q.jsonl", "--store", store, "--sweep", "--measure", "nDCG@10", "--json")
-    )
+    answer = json.loads(run(tmp_path / "q.jsonl", "--store", store, "--sweep", "--measure", "nDCG@10", "--json"))
     advice = answer["advice"]
     assert advice["worthwhile"] is False
     assert len(advice["table"]) > 10
-    told = run(tmp_path / "q.jsonl", "--store", store, "--sweep", "--measure", "nDCG@10")
-    assert "Keep the defaults" in told
-    assert "others, defaults" not in told, "the defaults are none of the others"
+    output = run(tmp_path / "q.jsonl", "--store", store, "--sweep", "--measure", "nDCG@10")
+    assert "Keep the defaults" in output
+    assert "others, defaults" not in output, "the defaults are none of the others"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("absent",), 2, "no such"),
         (("{folder}", "--measure", "nonsense"), 2, "no measure"),
@@ -124,9 +117,9 @@ def test_a_sweep_recommends_or_says_that_it_is_noise(store: Path, tmp_path: Path
         (("{folder}", "--html", "{folder}/absent/report.html"), 1, "Cannot write"),
     ],
 )
-def test_wrong_usage_is_told(words: tuple[str, ...], code: int, told: str, folder: Path):
+def test_wrong_usage_is_reported(words: tuple[str, ...], code: int, message: str, folder: Path):
     text = run(*(word.format(folder=folder) for word in words), "--embeddings", "hash", code=code)
-    assert told in " ".join(text.split())
+    assert message in " ".join(text.split())
 
 
 def test_a_reranker_by_name_of_a_function(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -35,12 +35,12 @@ def beir(folder: Path, *, header: str = "query-id\tcorpus-id\tscore\n") -> Path:
 
 
 def test_a_beir_folder(tmp_path: Path):
-    found = read_collection(beir(tmp_path / "pumps"))
-    assert [(q.id, q.agent_id, q.expected) for q in found.questions] == [
+    collection = read_collection(beir(tmp_path / "pumps"))
+    assert [(q.id, q.agent_id, q.expected) for q in collection.questions] == [
         ("q1", None, (Expected("d1", "doc_id", 2),)),
         ("q2", "lina", (Expected("d2", "doc_id", 1),)),
     ], "a judgement of 0 is none, a query without judgement is not asked"
-    documents = list(found.documents())
+    documents = list(collection.documents())
     assert [(d.doc_id, d.text, d.agent_id) for d in documents] == [
         ("d1", "保养\n油泵每月检查一次。", None),
         ("d2", "The pump is checked monthly.", "lina"),
@@ -48,9 +48,9 @@ def test_a_beir_folder(tmp_path: Path):
 
 
 def test_other_judgements_of_the_same_folder(tmp_path: Path):
-    found = read_collection(beir(tmp_path / "pumps"), qrels="cross")
-    assert [q.expected[0].value for q in found.questions] == ["d2"]
-    assert found.name == "pumps.cross"
+    collection = read_collection(beir(tmp_path / "pumps"), qrels="cross")
+    assert [q.expected[0].value for q in collection.questions] == ["d2"]
+    assert collection.name == "pumps.cross"
     with pytest.raises(UsageError, match=r"qrels\.cross\.tsv"):
         read_collection(tmp_path / "pumps", qrels="nonsense")
 
@@ -71,9 +71,7 @@ LINES = [
 
 def test_json_lines(tmp_path: Path):
     path = tmp_path / "q.jsonl"
-    path.write_text(
-        "\ufeff" + "\n\n".join(json.dumps(line, ensure_ascii=False) for line in LINES), encoding="utf-8"
-    )
+    path.write_text("\ufeff" + "\n\n".join(json.dumps(line, ensure_ascii=False) for line in LINES), encoding="utf-8")
     assert read_collection(path).questions == (
         Question("q1", "a?", (Expected("docs/a.md"),)),
         Question("x", "b?", (Expected("a"), Expected("第一句", "phrase", 3)), "智能体"),
@@ -83,7 +81,7 @@ def test_json_lines(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("not json", "no JSON"),
         ("[1]", "JSON object"),
@@ -97,16 +95,16 @@ def test_json_lines(tmp_path: Path):
         ('{"question": "a", "expects": "a"}', "unknown key 'expects'"),
     ],
 )
-def test_a_bad_line_is_named(line: str, told: str, tmp_path: Path):
+def test_a_bad_line_is_named(line: str, message: str, tmp_path: Path):
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "fine", "expected": "a"}\n' + line, encoding="utf-8")
-    with pytest.raises(UsageError, match=told) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         read_collection(path)
     assert "line 2" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "told"),
+    ("file", "content", "message"),
     [
         ("corpus.jsonl", b'{"_id": "d1", "text": "again"}', "line 3: the id 'd1'"),
         ("queries.jsonl", b'{"_id": "q1", "text": "again"}', "line 3: the id 'q1'"),
@@ -119,7 +117,7 @@ def test_a_bad_line_is_named(line: str, told: str, tmp_path: Path):
         ("queries.jsonl", b"[" * 100_000, "line 3: this is no JSON"),
     ],
 )
-def test_a_broken_folder_names_file_and_line(file: str, content: bytes, told: str, tmp_path: Path):
+def test_a_broken_folder_names_file_and_line(file: str, content: bytes, message: str, tmp_path: Path):
     good = {
         "corpus.jsonl": b'{"_id": "d1", "text": "coolant"}\n\n',
         "queries.jsonl": b'{"_id": "q1", "text": "coolant?"}\n\n',
@@ -129,11 +127,11 @@ def test_a_broken_folder_names_file_and_line(file: str, content: bytes, told: st
         (tmp_path / name).write_bytes(text + (content if name == file else b""))
     with pytest.raises(UsageError) as caught:
         list(read_collection(tmp_path).documents())
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert file in str(caught.value)
 
 
-def test_what_is_no_collection_says_so(tmp_path: Path):
+def test_a_folder_without_a_collection_is_an_error(tmp_path: Path):
     with pytest.raises(UsageError, match="no such"):
         read_collection(tmp_path / "absent")
     (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
@@ -145,19 +143,14 @@ def test_what_is_no_collection_says_so(tmp_path: Path):
     (tmp_path / "twice.jsonl").write_text(twice, encoding="utf-8")
     with pytest.raises(UsageError, match="id 'a'"):
         read_collection(tmp_path / "twice.jsonl")
-    (tmp_path / "agent.jsonl").write_text(
-        '{"question": "x", "expected": "y", "agent_id": ""}', encoding="utf-8"
-    )
+    (tmp_path / "agent.jsonl").write_text('{"question": "x", "expected": "y", "agent_id": ""}', encoding="utf-8")
     with pytest.raises(ScopeError):
         read_collection(tmp_path / "agent.jsonl")
 
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(lambda text: text.strip())
 sources = st.builds(
-    Expected,
-    texts,
-    st.sampled_from(["any", "doc_id", "path", "phrase"]),
-    st.integers(1, 5),
+    Expected, texts, st.sampled_from(["any", "doc_id", "path", "phrase"]), st.integers(1, 5)
 ) | st.builds(Expected, texts, st.just("phrase"), st.integers(1, 5), texts)
 questions = st.builds(
     Question, st.just("q"), texts, st.lists(sources, min_size=1, max_size=3).map(tuple), st.none() | texts
@@ -165,9 +158,7 @@ questions = st.builds(
 
 
 @given(question=questions)
-def test_questions_come_back_as_they_were_written(
-    question: Question, tmp_path_factory: pytest.TempPathFactory
-):
+def test_questions_come_back_as_they_were_written(question: Question, tmp_path_factory: pytest.TempPathFactory):
     path = tmp_path_factory.mktemp("q") / "q.jsonl"
     write_questions(path, [question])
     assert read_collection(path).questions == (question,)
@@ -191,7 +182,7 @@ def hit(doc_id: str, text: str, **metadata: str) -> Hit:
 
 
 @pytest.mark.parametrize(
-    ("named", "kind"),
+    ("source", "kind"),
     [
         ("kb/a.md", "doc_id"),
         ("docs/a.md", "path"),
@@ -201,17 +192,15 @@ def hit(doc_id: str, text: str, **metadata: str) -> Hit:
         ("第一段", "phrase"),
     ],
 )
-def test_a_source_may_be_named_in_any_way(named: str, kind: str, indexer: DualIndexer):
-    (judged,) = judge_questions(indexer, [Question("q", "?", (Expected(named),))])
+def test_a_source_may_be_named_in_any_way(source: str, kind: str, indexer: DualIndexer):
+    (judged,) = judge_questions(indexer, [Question("q", "?", (Expected(source),))])
     assert judged.sources[0].kind == kind
     assert not judged.missing
     assert judged.is_expected(hit("kb/a.md", "First line of A. 第一段。", source="/srv/docs/a.md"))
     assert not judged.is_expected(hit("kb/data.md", "About data.", source="/srv/docs/data.md"))
 
 
-@pytest.mark.parametrize(
-    ("agent", "missing"), [(None, True), ("otto", True), ("Lina", True), ("lina", False)]
-)
+@pytest.mark.parametrize(("agent", "missing"), [(None, True), ("otto", True), ("Lina", True), ("lina", False)])
 def test_what_an_agent_cannot_see_is_missing_for_it(agent: str | None, missing: bool, indexer: DualIndexer):
     for source in ("secret", "code is 7741"):
         (judged,) = judge_questions(indexer, [Question("q", "?", (Expected(source),), agent)])
@@ -225,8 +214,6 @@ def test_several_chunks_of_one_source_count_once(indexer: DualIndexer):
 
 
 def test_a_phrase_may_be_bound_to_one_document(indexer: DualIndexer):
-    (judged,) = judge_questions(
-        indexer, [Question("q", "?", (Expected("line", "phrase", document="kb/a.md"),))]
-    )
+    (judged,) = judge_questions(indexer, [Question("q", "?", (Expected("line", "phrase", document="kb/a.md"),))])
     assert judged.is_expected(hit("kb/a.md", "a line"))
     assert not judged.is_expected(hit("kb/data.md", "a line"))

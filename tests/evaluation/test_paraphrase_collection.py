@@ -34,19 +34,19 @@ IDENTIFIERS = [name for name, query in QUERIES.items() if query["metadata"]["kin
 ANALYZER = Analyzer()
 
 
-def asked(query: str) -> tuple[set[str], set[str]]:
+def query_terms(query: str) -> tuple[set[str], set[str]]:
     terms = ANALYZER.analyze_query(QUERIES[query]["text"])
     return set(terms["words"]), set(terms["grams"])
 
 
-def held(passage: str) -> tuple[set[str], set[str]]:
+def passage_terms(passage: str) -> tuple[set[str], set[str]]:
     terms = ANALYZER.analyze(CORPUS[passage]["text"])
     return set(terms.words), set(terms.grams)
 
 
 def shared(query: str, passage: str) -> tuple[set[str], set[str], set[str]]:
     """Words, pairs and single characters that a query and a passage have in common."""
-    (query_words, query_grams), (words, grams) = asked(query), held(passage)
+    (query_words, query_grams), (words, grams) = query_terms(query), passage_terms(passage)
     common = query_grams & grams
     return (
         query_words & words,
@@ -56,8 +56,8 @@ def shared(query: str, passage: str) -> tuple[set[str], set[str], set[str]]:
 
 
 def codes(text: str) -> list[str]:
-    found = CODE.findall(text)
-    return [code for code in found if re.search(r"\d.*\d", code) or code.endswith("Error")]
+    matches = CODE.findall(text)
+    return [code for code in matches if re.search(r"\d.*\d", code) or code.endswith("Error")]
 
 
 def family(code: str) -> str:
@@ -80,7 +80,7 @@ def test_ids_resolve_and_nothing_is_there_twice():
         assert len({entry["text"] for entry in entries.values()}) == len(entries)
 
 
-def test_the_kinds_are_as_many_as_the_readme_says():
+def test_the_kinds_are_as_many_as_in_the_readme():
     ways = Counter(
         (query["metadata"]["kind"], query["metadata"]["lang"], CORPUS[ANSWERS[name]]["metadata"]["lang"])
         for name, query in QUERIES.items()
@@ -96,7 +96,7 @@ def test_the_kinds_are_as_many_as_the_readme_says():
     assert (len(QUERIES), len(CORPUS)) == (96, 239)
 
 
-def test_a_text_is_in_the_language_it_says():
+def test_a_text_is_in_its_declared_language():
     for entry in (*CORPUS.values(), *QUERIES.values()):
         assert bool(HAN.search(entry["text"])) == (entry["metadata"]["lang"] == "zh"), entry
 
@@ -143,13 +143,13 @@ def test_vague_words_speak_for_a_sibling_in_most_identifier_questions():
     misled = 0
     for name in IDENTIFIERS:
         [code] = codes(QUERIES[name]["text"])
-        rest = asked(name)[0] - set(ANALYZER.analyze_query(code)["words"])
+        rest = query_terms(name)[0] - set(ANALYZER.analyze_query(code)["words"])
         others = [
-            len(rest & held(key)[0])
+            len(rest & passage_terms(key)[0])
             for key, entry in CORPUS.items()
             if family(code) in map(family, codes(entry["text"])) and key != ANSWERS[name]
         ]
-        right = len(rest & held(ANSWERS[name])[0])
+        right = len(rest & passage_terms(ANSWERS[name])[0])
         assert right <= max(others), name
         misled += right < max(others)
     assert misled > len(IDENTIFIERS) / 2

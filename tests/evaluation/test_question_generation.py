@@ -55,10 +55,7 @@ def indexer(tmp_path: Path):
                 SourceDocument("guide", GUIDE, kind="markdown"),
                 SourceDocument("faq", FAQ),
                 SourceDocument(
-                    "own",
-                    "# Lina's vault\n\nThe code of the vault in the cellar is 7741, says Lina.",
-                    {},
-                    "lina",
+                    "own", "# Lina's vault\n\nThe code of the vault in the cellar is 7741, says Lina.", {}, "lina"
                 ),
                 SourceDocument(
                     "other", "# Otto's plan\n\nOtto wants to leave the town on the ninth of May.", {}, "otto"
@@ -69,21 +66,19 @@ def indexer(tmp_path: Path):
 
 
 def test_faqs_and_headings_become_questions(indexer: DualIndexer):
-    found = {question.text: question for question in draft_questions(indexer)}
-    assert found.keys() == {
+    by_text = {question.text: question for question in draft_questions(indexer)}
+    assert by_text.keys() == {
         "How do I reset the alarm?",
         "忘记密码怎么办？",
         "差旅手册的报销是怎样的？",
         "如何申请借款？",
     }
-    assert found["How do I reset the alarm?"].made_from == "faq"
-    assert found["如何申请借款？"].made_from == "heading"
-    assert found["忘记密码怎么办？"].expected[0].value == "请联系值班工程师，他会在十分钟内重置密码。"
+    assert by_text["How do I reset the alarm?"].made_from == "faq"
+    assert by_text["如何申请借款？"].made_from == "heading"
+    assert by_text["忘记密码怎么办？"].expected[0].value == "请联系值班工程师，他会在十分钟内重置密码。"
 
 
-def test_every_drafted_question_can_be_answered_and_comes_back_from_its_file(
-    indexer: DualIndexer, tmp_path: Path
-):
+def test_every_drafted_question_can_be_answered_and_comes_back_from_its_file(indexer: DualIndexer, tmp_path: Path):
     drafted = draft_questions(indexer, "lina")
     write_questions(tmp_path / "q.jsonl", drafted)
     collection = read_collection(tmp_path / "q.jsonl")
@@ -93,7 +88,7 @@ def test_every_drafted_question_can_be_answered_and_comes_back_from_its_file(
 
 
 @pytest.mark.parametrize(
-    ("agent", "seen", "unseen"),
+    ("agent", "visible", "unseen"),
     [
         (None, [], ["Lina", "Otto"]),
         ("lina", ["Lina"], ["Otto"]),
@@ -101,29 +96,29 @@ def test_every_drafted_question_can_be_answered_and_comes_back_from_its_file(
         ("*", [], ["Lina", "Otto"]),
     ],
 )
-def test_only_what_the_agent_may_see_is_read_or_shown_to_the_model(
-    agent: str | None, seen: list[str], unseen: list[str], indexer: DualIndexer
+def test_only_documents_visible_to_the_agent_reach_the_model(
+    agent: str | None, visible: list[str], unseen: list[str], indexer: DualIndexer
 ):
-    shown: list[str] = []
+    prompts: list[str] = []
 
     def model(prompt: str) -> str:
-        shown.append(prompt)
-        return f"Which question is number {len(shown)}?"
+        prompts.append(prompt)
+        return f"Which question is number {len(prompts)}?"
 
     drafted = draft_questions(indexer, agent, model=model, most=100)
-    told = "\n".join([*shown, *(question.text + str(question.expected) for question in drafted)])
-    assert shown
+    text = "\n".join([*prompts, *(question.text + str(question.expected) for question in drafted)])
+    assert prompts
     assert all(question.agent_id == agent for question in drafted)
-    assert all(name in told for name in seen)
-    assert not any(name in told for name in unseen)
+    assert all(name in text for name in visible)
+    assert not any(name in text for name in unseen)
 
 
-def test_a_chat_model_is_asked_in_the_language_of_the_passage(indexer: DualIndexer):
-    asked: list[str] = []
+def test_the_prompt_is_in_the_language_of_the_passage(indexer: DualIndexer):
+    prompts: list[str] = []
 
     class Chat(FakeListChatModel):
         def _call(self, messages, *args, **kwargs):
-            asked.append(messages[0].content)
+            prompts.append(messages[0].content)
             return super()._call(messages, *args, **kwargs)
 
     answers = [
@@ -132,12 +127,12 @@ def test_a_chat_model_is_asked_in_the_language_of_the_passage(indexer: DualIndex
         '"忘了口令找谁？"',
         "Is it?",
     ]
-    found = draft_questions(indexer, model=Chat(responses=answers), most=8)
-    texts = {question.text for question in found if question.made_from == "model"}
+    questions = draft_questions(indexer, model=Chat(responses=answers), most=8)
+    texts = {question.text for question in questions if question.made_from == "model"}
     assert texts
     assert all("：" not in text and '"' not in text for text in texts)
-    assert any(prompt.startswith("下面是") for prompt in asked)
-    assert any(prompt.startswith("Below is") for prompt in asked)
+    assert any(prompt.startswith("下面是") for prompt in prompts)
+    assert any(prompt.startswith("Below is") for prompt in prompts)
 
 
 @pytest.mark.parametrize(
@@ -152,18 +147,18 @@ def test_a_chat_model_is_asked_in_the_language_of_the_passage(indexer: DualIndex
     ],
 )
 def test_useless_answers_are_left_out(answer: str, indexer: DualIndexer):
-    found = draft_questions(indexer, model=lambda _prompt: answer)
-    assert not [question for question in found if question.made_from == "model"]
-    assert found, "what headings and FAQs give stays"
+    questions = draft_questions(indexer, model=lambda _prompt: answer)
+    assert not [question for question in questions if question.made_from == "model"]
+    assert questions, "what headings and FAQs give stays"
 
 
 def test_a_quotation_is_no_question(indexer: DualIndexer):
     quote = "员工应在返回后十四天内提交车票和住宿发票，逾期不予报销"
-    found = draft_questions(indexer, model=lambda prompt: f"{quote}？" if quote in prompt else "no")
-    assert not [question for question in found if question.made_from == "model"]
+    questions = draft_questions(indexer, model=lambda prompt: f"{quote}？" if quote in prompt else "no")
+    assert not [question for question in questions if question.made_from == "model"]
 
 
-def test_a_failing_model_is_given_up(indexer: DualIndexer, caplog: pytest.LogCaptureFixture):
+def test_a_failing_model_is_no_longer_called(indexer: DualIndexer, caplog: pytest.LogCaptureFixture):
     calls: list[str] = []
 
     def broken(prompt: str) -> str:
@@ -180,20 +175,16 @@ def test_a_failing_model_is_given_up(indexer: DualIndexer, caplog: pytest.LogCap
 def test_ambiguous_headings_and_too_many_are_left_out(tmp_path: Path):
     pages = [
         SourceDocument(
-            f"page{n}",
-            f"# Unit {n}\n\n## Cleaning the oil filter\n\nUnit {n} is cleaned on day {n} of the month.",
+            f"page{n}", f"# Unit {n}\n\n## Cleaning the oil filter\n\nUnit {n} is cleaned on day {n} of the month."
         )
         for n in range(3)
     ]
     with DualIndexer(tmp_path / "pages", "hash") as indexer:
         indexer.index_documents(
-            [
-                *pages,
-                SourceDocument("one", "# Oiling the chain\n\nUse two drops of thin oil per link, weekly."),
-            ]
+            [*pages, SourceDocument("one", "# Oiling the chain\n\nUse two drops of thin oil per link, weekly.")]
         )
-        found = draft_questions(indexer)
-        assert [question.text for question in found] == ["What is there to know about Oiling the chain?"], (
+        questions = draft_questions(indexer)
+        assert [question.text for question in questions] == ["What is there to know about Oiling the chain?"], (
             "three documents would answer the other one"
         )
         assert draft_questions(indexer, most=0) == []

@@ -53,14 +53,14 @@ def indexer(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_every_setting_is_measured_on_every_question(indexer: DualIndexer):
-    found = evaluate(indexer, QUESTIONS)
-    assert list(found.runs) == ["vector", "keyword", "hybrid"]
-    assert found.main == "hybrid"
-    keyword = found.runs["keyword"]
+    evaluation = evaluate(indexer, QUESTIONS)
+    assert list(evaluation.runs) == ["vector", "keyword", "hybrid"]
+    assert evaluation.main == "hybrid"
+    keyword = evaluation.runs["keyword"]
     assert keyword.interval("nDCG@10").mean == 1.0
     assert set(keyword.ranks.values()) == {1}
-    for run in found.runs.values():
-        assert run.values.keys() == set(found.measures)
+    for run in evaluation.runs.values():
+        assert run.values.keys() == set(evaluation.measures)
         assert all(values.keys() == {q.id for q in QUESTIONS} for values in run.values.values())
         assert 0 < run.latency(0.5) <= run.latency(0.95)
 
@@ -72,57 +72,55 @@ def test_a_question_is_embedded_once_for_all_settings(indexer: DualIndexer):
     assert model.queries == [question.text for question in QUESTIONS[:3]]
 
 
-def test_each_question_is_asked_as_its_own_agent(indexer: DualIndexer):
-    asked = [
-        ask(n, "spare fuse drawer 7741", "private", agent) for n, agent in enumerate([None, "otto", "lina"])
-    ]
-    found = evaluate(indexer, asked)
-    assert found.runs["hybrid"].ranks == {"q0": None, "q1": None, "q2": 1}
-    assert [judged.question.id for judged in found.unanswerable] == ["q0", "q1"]
+def test_each_question_is_searched_as_its_own_agent(indexer: DualIndexer):
+    questions = [ask(n, "spare fuse drawer 7741", "private", agent) for n, agent in enumerate([None, "otto", "lina"])]
+    evaluation = evaluate(indexer, questions)
+    assert evaluation.runs["hybrid"].ranks == {"q0": None, "q1": None, "q2": 1}
+    assert [judged.question.id for judged in evaluation.unanswerable] == ["q0", "q1"]
 
 
 def test_failures_say_what_became_of_the_source(indexer: DualIndexer):
-    asked = [
+    questions = [
         ask(0, "水泵 编号", "d3"),  # another document answers it better
         ask(1, "spare fuse", "private"),  # not visible
         ask(2, "轴承", "d1"),  # answered
     ]
-    found = evaluate(indexer, asked)
-    missed = {failure.question: failure for failure in failures(indexer, found, k=1)}
+    evaluation = evaluate(indexer, questions)
+    missed = {failure.question: failure for failure in failures(indexer, evaluation, k=1)}
     assert missed.keys() == {"q0", "q1"}
     assert missed["q1"].cause == "missing"
     assert missed["q1"].expected is None
-    told = missed["q0"]
-    assert told.cause == "outranked"
-    assert told.expected.doc_id == "d3"
-    assert "编号" in told.expected.matched
-    assert told.instead.doc_id == "d0"
-    assert told.instead.keyword == 1
+    outranked = missed["q0"]
+    assert outranked.cause == "outranked"
+    assert outranked.expected.doc_id == "d3"
+    assert "编号" in outranked.expected.matched
+    assert outranked.instead.doc_id == "d0"
+    assert outranked.instead.keyword == 1
 
 
 def test_a_failure_never_shows_what_the_agent_may_not_see(indexer: DualIndexer):
-    asked = [ask(0, "drawer 7741 spare fuse", "d0", agent) for agent in (None,)] + [
+    questions = [ask(0, "drawer 7741 spare fuse", "d0", agent) for agent in (None,)] + [
         ask(1, "drawer 7741 spare fuse", "d0", "otto")
     ]
-    found = evaluate(indexer, asked)
-    missed = failures(indexer, found, k=1)
+    evaluation = evaluate(indexer, questions)
+    missed = failures(indexer, evaluation, k=1)
     assert len(missed) == 2
     assert "7741." not in json.dumps([str(one.instead) + str(one.expected) for one in missed])
 
 
 def test_a_run_is_kept_and_compared(indexer: DualIndexer, tmp_path: Path):
-    found = evaluate(indexer, QUESTIONS)
+    evaluation = evaluate(indexer, QUESTIONS)
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(run_document(found)), encoding="utf-8")
+    path.write_text(json.dumps(run_document(evaluation)), encoding="utf-8")
     old = load_run(path)
-    same = changes(found, old)
-    assert {change.setting for change in same} == set(found.runs)
+    same = changes(evaluation, old)
+    assert {change.setting for change in same} == set(evaluation.runs)
     assert all(change.difference.mean == 0 and not change.difference.significant for change in same)
     worse = {
         name: replace(run, values={m: dict.fromkeys(values, 0.0) for m, values in run.values.items()})
-        for name, run in found.runs.items()
+        for name, run in evaluation.runs.items()
     }
-    fallen = [c for c in changes(replace(found, runs=worse), old) if c.setting == "keyword"]
+    fallen = [c for c in changes(replace(evaluation, runs=worse), old) if c.setting == "keyword"]
     assert all(change.difference.significant and change.difference.mean == -1 for change in fallen)
 
 
@@ -148,15 +146,13 @@ def test_halves_share_no_source_and_stay_the_same():
     first, second = halves(many())
     assert sorted(first + second) == sorted(question.id for question in many())
     assert abs(len(first) - len(second)) <= 6
-    sources = [
-        {question.expected[0].value for question in many() if question.id in half} for half in (first, second)
-    ]
+    sources = [{question.expected[0].value for question in many() if question.id in half} for half in (first, second)]
     assert not sources[0] & sources[1]
     assert halves(list(reversed(many())))[0]
     assert set(halves(many())[0]) == set(first)
 
 
-def test_a_sweep_finds_what_helps_and_says_when_nothing_does(indexer: DualIndexer):
+def test_a_sweep_finds_what_helps_and_reports_when_nothing_does(indexer: DualIndexer):
     # The hashed vectors know less than the words here: taking the words alone cannot be much worse.
     good = sweep(indexer, many(), {"vector": {"mode": "vector"}})
     assert good.best == DEFAULTS
@@ -165,27 +161,25 @@ def test_a_sweep_finds_what_helps_and_says_when_nothing_does(indexer: DualIndexe
     assert good.chosen + good.difference.questions == 60
 
 
-def test_a_better_setting_must_be_better_on_the_held_out_half(
-    indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch
-):
-    asked = many()
-    first, _ = halves(asked)
+def test_a_better_setting_must_be_better_on_the_held_out_half(indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch):
+    questions = many()
+    first, _ = halves(questions)
 
     def lucky(*_args, **_options):
-        found = evaluate(indexer, asked, {DEFAULTS: {}, "lucky": {"mode": "keyword"}}, main=DEFAULTS)
-        low = {m: dict.fromkeys(values, 0.4) for m, values in found.runs[DEFAULTS].values.items()}
+        evaluation = evaluate(indexer, questions, {DEFAULTS: {}, "lucky": {"mode": "keyword"}}, main=DEFAULTS)
+        low = {m: dict.fromkeys(values, 0.4) for m, values in evaluation.runs[DEFAULTS].values.items()}
         high = {
             m: {key: 0.9 if key in first else 0.4 for key in values}
-            for m, values in found.runs["lucky"].values.items()
+            for m, values in evaluation.runs["lucky"].values.items()
         }
         runs = {
-            DEFAULTS: replace(found.runs[DEFAULTS], values=low),
-            "lucky": replace(found.runs["lucky"], values=high),
+            DEFAULTS: replace(evaluation.runs[DEFAULTS], values=low),
+            "lucky": replace(evaluation.runs["lucky"], values=high),
         }
-        return replace(found, runs=runs)
+        return replace(evaluation, runs=runs)
 
     monkeypatch.setattr("langchain_agentrag.evaluation.tuning.evaluate", lucky)
-    advice = sweep(indexer, asked)
+    advice = sweep(indexer, questions)
     assert advice.best == "lucky", "it won the half it was chosen on"
     assert not advice.worthwhile, "and nothing on the other half"
 
@@ -196,7 +190,7 @@ def test_a_sweep_on_a_handful_of_questions_is_refused(indexer: DualIndexer):
 
 
 @pytest.mark.parametrize(
-    ("questions", "options", "told"),
+    ("questions", "options", "message"),
     [
         ([QUESTIONS[0], QUESTIONS[1], QUESTIONS[0]], {}, "more than once"),
         (QUESTIONS, {"measures": []}, "Cannot measure"),
@@ -205,30 +199,30 @@ def test_a_sweep_on_a_handful_of_questions_is_refused(indexer: DualIndexer):
         ([], {}, "at least one question and one setting"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(questions, options, told, indexer: DualIndexer):
-    with pytest.raises(UsageError, match=told):
+def test_what_cannot_be_measured_is_refused(questions, options, message, indexer: DualIndexer):
+    with pytest.raises(UsageError, match=message):
         evaluate(indexer, questions, **options)
 
 
-def test_the_report_says_when_the_defaults_were_the_best(indexer: DualIndexer):
+def test_the_report_names_the_defaults_when_they_were_the_best(indexer: DualIndexer):
     advice = sweep(indexer, many(), {"vector": {"mode": "vector"}})
     assert advice.keeps_defaults
-    found = evaluate(indexer, QUESTIONS)
-    for language, told in (("en", "none of the others was better"), ("zh", "没有别的设置更好")):
-        assert told in html_report(found, [], advice=advice, language=language)
+    evaluation = evaluate(indexer, QUESTIONS)
+    for language, expected in (("en", "none of the others was better"), ("zh", "没有别的设置更好")):
+        assert expected in html_report(evaluation, [], advice=advice, language=language)
 
 
 def test_a_reranker_makes_a_setting_of_its_own(indexer: DualIndexer):
-    seen: list[int] = []
+    batches: list[int] = []
 
     def backwards(query: str, texts: list[str]) -> list[float]:
-        seen.append(len(texts))
+        batches.append(len(texts))
         return [float(number) for number in range(len(texts))]
 
-    found = evaluate(indexer, QUESTIONS[:2], standard_settings(backwards))
-    assert list(found.runs)[-1] == found.main == "hybrid + reranker"
-    assert len(seen) == 2
-    assert found.runs[found.main].options == {"reranker": "backwards"}
+    evaluation = evaluate(indexer, QUESTIONS[:2], standard_settings(backwards))
+    assert list(evaluation.runs)[-1] == evaluation.main == "hybrid + reranker"
+    assert len(batches) == 2
+    assert evaluation.runs[evaluation.main].options == {"reranker": "backwards"}
 
 
 def test_nothing_to_ask_and_unknown_measures_are_refused(indexer: DualIndexer):
@@ -241,12 +235,12 @@ def test_nothing_to_ask_and_unknown_measures_are_refused(indexer: DualIndexer):
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_report_is_one_page_that_runs_nothing(language: str, indexer: DualIndexer):
     evil = ask(77, "<script>alert(1)</script> 水泵 & 编号", "d3")
-    found = evaluate(indexer, [*QUESTIONS, evil])
-    page = html_report(found, failures(indexer, found, k=1), language=language, k=1)
+    evaluation = evaluate(indexer, [*QUESTIONS, evil])
+    page = html_report(evaluation, failures(indexer, evaluation, k=1), language=language, k=1)
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert not re.findall(r"(?:src|href)=|url\(", page), "nothing is loaded from elsewhere"
-    assert page.count("<svg") == len(found.measures) + 2
+    assert page.count("<svg") == len(evaluation.measures) + 2
     assert load_messages("evaluation", "report", language)["measures"] in page
     assert "prefers-color-scheme:dark" in page
 
@@ -269,9 +263,7 @@ def test_charts_take_any_name_of_a_setting(indexer: DualIndexer):
 
 
 @pytest.mark.parametrize("library", ["jinja2", "matplotlib", "scipy", "ir_measures"])
-def test_a_missing_library_names_its_extra(
-    library: str, indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_missing_library_names_its_extra(library: str, indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[eval\]"):
         html_report(evaluate(indexer, QUESTIONS[:2]))

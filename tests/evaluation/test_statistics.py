@@ -16,18 +16,18 @@ values = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 @given(values)
 def test_the_mean_lies_in_its_interval_and_the_interval_in_the_range(sample: list[float]):
-    found = interval(sample)
-    assert min(sample) - 1e-9 <= found.low <= found.high <= max(sample) + 1e-9
-    assert found.mean == pytest.approx(sum(sample) / len(sample))
-    assert interval(sample) == found, "the same values give the same interval"
+    estimate = interval(sample)
+    assert min(sample) - 1e-9 <= estimate.low <= estimate.high <= max(sample) + 1e-9
+    assert estimate.mean == pytest.approx(sum(sample) / len(sample))
+    assert interval(sample) == estimate, "the same values give the same interval"
 
 
-def test_an_interval_covers_the_truth_about_as_often_as_it_says():
+def test_an_interval_covers_the_true_value_at_its_nominal_rate():
     chance = random.Random(7)
     inside = 0
     for _ in range(120):
-        found = interval([float(chance.random() < 0.4) for _ in range(60)])
-        inside += found.low <= 0.4 <= found.high
+        estimate = interval([float(chance.random() < 0.4) for _ in range(60)])
+        inside += estimate.low <= 0.4 <= estimate.high
     assert inside >= 0.88 * 120
 
 
@@ -54,7 +54,7 @@ def test_many_questions_agree_with_the_exact_test():
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12))
-def test_a_comparison_turned_round_says_the_opposite(pairs: list[tuple[float, float]]):
+def test_a_reversed_comparison_has_the_opposite_sign(pairs: list[tuple[float, float]]):
     new, old = [a for a, _ in pairs], [b for _, b in pairs]
     forth, back = compare(new, old), compare(old, new)
     assert forth.mean == pytest.approx(-back.mean)
@@ -77,13 +77,13 @@ def test_pairs_must_pair():
         compare([1.0], [1.0, 0.0])
 
 
-def test_measures_follow_the_order_given_and_not_the_names():
+def test_measures_follow_the_ranking_and_not_the_names():
     qrels = {"q": {"z": 1}, "nothing": {"x": 1}}
-    found = measure({"q": ["a", "z", "b"], "nothing": []}, qrels, ["RR@10", "nDCG@10", "Success@1", "R@2"])
-    assert found["RR@10"] == {"q": 0.5, "nothing": 0.0}
-    assert found["nDCG@10"]["q"] == pytest.approx(0.6309, abs=1e-4)  # 1 / log2(3)
-    assert found["Success@1"]["q"] == 0
-    assert found["R@2"]["q"] == 1
+    measured = measure({"q": ["a", "z", "b"], "nothing": []}, qrels, ["RR@10", "nDCG@10", "Success@1", "R@2"])
+    assert measured["RR@10"] == {"q": 0.5, "nothing": 0.0}
+    assert measured["nDCG@10"]["q"] == pytest.approx(0.6309, abs=1e-4)  # 1 / log2(3)
+    assert measured["Success@1"]["q"] == 0
+    assert measured["R@2"]["q"] == 1
 
 
 def test_grades_count():

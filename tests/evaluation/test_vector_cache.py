@@ -20,10 +20,10 @@ TEXTS = ["油泵", "pump", "油泵", "  ", "\x00 odd"]
 
 def test_a_text_is_embedded_once_even_by_another_process(tmp_path: Path):
     first, second = RecordingEmbeddings(), RecordingEmbeddings()
-    made = cached_embedder(first, tmp_path).embed_documents(TEXTS)
+    vectors = cached_embedder(first, tmp_path).embed_documents(TEXTS)
     again = cached_embedder(second, tmp_path).embed_documents(list(reversed(TEXTS)))
     plain = resolve_embedder(RecordingEmbeddings()).embed_documents(TEXTS)
-    assert np.array_equal(made, plain)
+    assert np.array_equal(vectors, plain)
     assert np.array_equal(again, plain[::-1])
     assert len(first.texts) == len(set(first.texts)) == 3
     assert second.texts == []
@@ -54,9 +54,9 @@ def test_a_store_opens_with_and_without_the_cache(tmp_path: Path):
 def test_the_file_holds_no_text(tmp_path: Path):
     cached_embedder("hash", tmp_path).embed_documents(["the secret recipe 秘方"])
     for path in tmp_path.iterdir():
-        held = path.read_bytes()
-        assert b"secret" not in held
-        assert "秘方".encode() not in held
+        content = path.read_bytes()
+        assert b"secret" not in content
+        assert "秘方".encode() not in content
 
 
 def test_failures_are_not_remembered(tmp_path: Path):

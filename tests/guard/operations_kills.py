@@ -60,17 +60,17 @@ def append(folder: Path, agent: str, number: int) -> str:
     return answer
 
 
-def settle(mine: AgentOperations, folder: Path, agent: str, number: int, operation_id: str) -> None:
+def reconcile(mine: AgentOperations, folder: Path, agent: str, number: int, operation_id: str) -> None:
     """Say what really happened to a call of unknown outcome."""
-    seen = mine.get(operation_id)
-    if seen is None or seen.state != "needs_reconcile":
+    operation = mine.get(operation_id)
+    if operation is None or operation.state != "needs_reconcile":
         return
     happened = [answer for who, which, answer in effects(folder) if (who, which) == (agent, number)]
     with contextlib.suppress(UsageError):  # the other worker was faster
         if happened:
-            mine.reconcile(operation_id, "done", result=happened[0], attempts=seen.attempts)
+            mine.reconcile(operation_id, "done", result=happened[0], attempts=operation.attempts)
         else:
-            mine.reconcile(operation_id, "not_done", attempts=seen.attempts)
+            mine.reconcile(operation_id, "not_done", attempts=operation.attempts)
 
 
 def work(folder: Path, first: int, last: int) -> None:
@@ -84,14 +84,14 @@ def work(folder: Path, first: int, last: int) -> None:
             outcome = mine.call(
                 TOOLS[number % 2],
                 {"number": number},
-                lambda given, agent=agent: append(folder, agent, given["number"]),
+                lambda arguments, agent=agent: append(folder, agent, arguments["number"]),
                 scope="kills",
             )
             if outcome.status in {"done", "replayed"}:
                 print(json.dumps([agent, number, outcome.result]), flush=True)
                 left.remove((agent, number))
             elif outcome.status == "needs_reconcile":
-                settle(mine, folder, agent, number, outcome.operation_id)
+                reconcile(mine, folder, agent, number, outcome.operation_id)
         time.sleep(0.001)
 
 
@@ -163,15 +163,7 @@ def run(kills: int, seed: int, *, broken: bool = False, folder: Path) -> Tally:
 
 
 def start(folder: Path, first: int, last: int, fault: str, *, broken: bool) -> subprocess.Popen:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.guard.operations_kills",
-        "--worker",
-        str(folder),
-        str(first),
-        str(last),
-    ]
+    command = [sys.executable, "-m", "tests.guard.operations_kills", "--worker", str(folder), str(first), str(last)]
     return subprocess.Popen(
         [*command, *(["--broken"] if broken else [])],
         stdout=subprocess.PIPE,
@@ -181,12 +173,12 @@ def start(folder: Path, first: int, last: int, fault: str, *, broken: bool) -> s
 
 
 def collect(worker: subprocess.Popen, tally: Tally, name: str) -> None:
-    told, _ = worker.communicate(timeout=120)
+    output, _ = worker.communicate(timeout=120)
     if worker.returncode == -signal.SIGKILL:
         tally.kills[name] += 1
     elif worker.returncode:
         tally.faults.append(f"a worker failed with {worker.returncode}")
-    for line in told.splitlines():
+    for line in output.splitlines():
         with contextlib.suppress(ValueError):  # a line that was cut by the kill
             agent, number, answer = [*json.loads(line), None, None][:3]
             if answer is None:
@@ -201,9 +193,9 @@ def finish(folder: Path, first: int, last: int, tally: Tally, *, broken: bool) -
 
 
 def check(folder: Path, tally: Tally, *, complete_below: int) -> None:
-    seen = effects(folder)
-    counts = Counter((agent, number) for agent, number, _ in seen)
-    answers = {(agent, number): answer for agent, number, answer in seen}
+    effects_before = effects(folder)
+    counts = Counter((agent, number) for agent, number, _ in effects_before)
+    answers = {(agent, number): answer for agent, number, answer in effects_before}
     tally.faults += [f"call {key} took effect {count} times" for key, count in counts.items() if count > 1]
     tally.faults += [
         f"call {key} answered {answer}, which is not what happened"
@@ -221,9 +213,7 @@ def check(folder: Path, tally: Tally, *, complete_below: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--broken", action="store_true")
@@ -237,12 +227,10 @@ def main() -> int:
     tally, begun = Tally(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tally = run(options.kills, options.seed, broken=options.broken, folder=Path(folder))
-        made = len(effects(Path(folder)))
+        calls = len(effects(Path(folder)))
     for point, count in sorted(tally.kills.items()):
         print(f"{point:24} {count:4} kills")
-    print(
-        f"{sum(tally.kills.values())} kills, {made} calls took effect, {tally.unknown} times an outcome was unknown"
-    )
+    print(f"{sum(tally.kills.values())} kills, {calls} calls took effect, {tally.unknown} times an outcome was unknown")
     print(f"faults: {tally.faults[:5] or 'none'}; no call was made twice: {not tally.faults}")
     print(f"{time.monotonic() - begun:.0f} s")
     return 1 if tally.faults else 0

@@ -40,9 +40,7 @@ def run(request):
 
 
 def test_an_answer_ends_the_run(run):
-    result = run(
-        script(Act("echo", {"q": "退款"}), lambda s: Answer(s.steps[0].observation)), {"echo": echo}, QUESTION
-    )
+    result = run(script(Act("echo", {"q": "退款"}), lambda s: Answer(s.steps[0].observation)), {"echo": echo}, QUESTION)
     assert (result.state.phase, result.stopped) == ("succeeded", "answered")
     assert result.answer == result.message == '{"q": "退款"}'
     assert [event.kind for event in result.events] == ["planned", "executed", "observed", "succeeded"]
@@ -77,30 +75,24 @@ def test_the_budget_of_steps_ends_with_a_useful_message(run, language, words):
     assert result.message.count("→") == 5
 
 
-def test_the_policy_is_asked_once_more_for_an_answer_from_what_it_has(run):
-    seen = []
+def test_the_policy_is_called_once_more_for_a_final_answer(run):
+    situations = []
 
     def policy(situation):
-        seen.append((situation.must_answer, situation.steps_left))
-        return Answer("probably the filter") if situation.must_answer else Act("echo", {"n": len(seen)})
+        situations.append((situation.must_answer, situation.steps_left))
+        return Answer("probably the filter") if situation.must_answer else Act("echo", {"n": len(situations)})
 
     result = run(policy, {"echo": echo}, QUESTION, budget=Budget(steps=2))
-    assert (result.state.phase, result.stopped, result.answer) == (
-        "succeeded",
-        "steps",
-        "probably the filter",
-    )
+    assert (result.state.phase, result.stopped, result.answer) == ("succeeded", "steps", "probably the filter")
     assert result.message.startswith("probably the filter\n")
-    assert seen == [(False, 2), (False, 1), (True, 0)]
+    assert situations == [(False, 2), (False, 1), (True, 0)]
 
 
 @pytest.mark.parametrize("circle", [1, 2, 3, 4])
 def test_an_agent_that_goes_in_circles_is_stopped(run, circle):
     decisions = [Act("echo", {"n": n}) for n in range(circle)]
     numbers = iter(range(1000))
-    result = run(
-        lambda s: decisions[next(numbers) % circle], {"echo": echo}, QUESTION, budget=Budget(steps=100)
-    )
+    result = run(lambda s: decisions[next(numbers) % circle], {"echo": echo}, QUESTION, budget=Budget(steps=100))
     assert (result.stopped, len(result.steps)) == ("loop", 3 * circle)
     assert "同样的调用反复" in result.message  # the question is Chinese
 
@@ -154,9 +146,7 @@ def test_what_a_tool_raises_is_an_observation(run):
     assert "broken, echo" in result.steps[1].observation
 
 
-@pytest.mark.parametrize(
-    "decision", [None, "search for it", 7, Act("echo", cost=-1), Answer("x", cost=float("nan"))]
-)
+@pytest.mark.parametrize("decision", [None, "search for it", 7, Act("echo", cost=-1), Answer("x", cost=float("nan"))])
 def test_a_decision_that_is_none_ends_the_run(run, decision):
     result = run(lambda s: decision, {"echo": echo}, QUESTION)
     assert (result.state.phase, result.stopped) == ("failed", "policy")
@@ -172,23 +162,21 @@ def test_a_policy_that_fails_ends_the_run(run):
 
 
 def test_a_tool_whose_cost_is_nonsense_is_an_observation(run):
-    result = run(
-        script(Act("buy"), Answer("ok")), {"buy": lambda: Observation("x", cost=float("nan"))}, QUESTION
-    )
+    result = run(script(Act("buy"), Answer("ok")), {"buy": lambda: Observation("x", cost=float("nan"))}, QUESTION)
     assert (result.steps[0].ok, result.stopped) == (False, "answered")
 
 
 def test_a_run_can_be_cancelled(run):
-    made = []
-    policy = script(lambda s: Act("note", {"n": len(made)}))
-    result = run(policy, {"note": lambda n: made.append(n) or n}, QUESTION, cancelled=lambda: len(made) >= 3)
-    assert (result.state.phase, result.stopped, len(made)) == ("cancelled", "cancelled", 3)
+    calls = []
+    policy = script(lambda s: Act("note", {"n": len(calls)}))
+    result = run(policy, {"note": lambda n: calls.append(n) or n}, QUESTION, cancelled=lambda: len(calls) >= 3)
+    assert (result.state.phase, result.stopped, len(calls)) == ("cancelled", "cancelled", 3)
 
 
-def test_events_are_told_as_they_happen(run):
-    told = []
-    result = run(script(Act("echo"), Answer("x")), {"echo": echo}, QUESTION, on_event=told.append)
-    assert tuple(told) == result.events
+def test_events_are_emitted_as_they_happen(run):
+    messages = []
+    result = run(script(Act("echo"), Answer("x")), {"echo": echo}, QUESTION, on_event=messages.append)
+    assert tuple(messages) == result.events
 
 
 def test_guarded_tools_are_called_once_per_task(run, tmp_path):
@@ -200,25 +188,16 @@ def test_guarded_tools_are_called_once_per_task(run, tmp_path):
             raise ConnectionError("the line went dead")
         return f"sent to {to}"
 
-    guarded = GuardedTool(
-        "send", {"properties": {"to": {"type": "string"}}, "required": ["to"]}, ToolRule("low")
-    )
+    guarded = GuardedTool("send", {"properties": {"to": {"type": "string"}}, "required": ["to"]}, ToolRule("low"))
     with Operations(tmp_path / "o") as operations:
         mine = operations.for_agent("lina")
         for _ in range(2):
             policy = script(
-                Act("send", {"to": "a"}),
-                Act("send", {"to": "broken"}),
-                Act("send", {"too": "b"}),
-                Answer("x"),
+                Act("send", {"to": "a"}), Act("send", {"to": "broken"}), Act("send", {"too": "b"}), Answer("x")
             )
             result = run(policy, {"send": send}, QUESTION, operations=mine, guarded=[guarded], task="order 7")
         other = run(
-            script(Act("send", {"to": "a"}), Answer("x")),
-            {"send": send},
-            QUESTION,
-            operations=mine,
-            guarded=[guarded],
+            script(Act("send", {"to": "a"}), Answer("x")), {"send": send}, QUESTION, operations=mine, guarded=[guarded]
         )
         unknown = mine.unresolved()
     assert sent == ["a", "broken", "a"]

@@ -1,4 +1,4 @@
-"""Calls with side effects: at most once, and whoever asks is told. Real files, real threads."""
+"""Calls with side effects: at most once, and every caller gets the outcome. Real files, real threads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ from langchain_agentrag.guard.tool_rules import GuardedTool, NothingDone, ToolRu
 
 MAIL = {
     "type": "object",
-    "properties": {
-        "to": {"type": "string"},
-        "text": {"type": "string"},
-        "copies": {"type": "integer", "default": 1},
-    },
+    "properties": {"to": {"type": "string"}, "text": {"type": "string"}, "copies": {"type": "integer", "default": 1}},
     "required": ["to", "text"],
 }
 ARGUMENTS = {"to": "丽娜", "text": "退款 5 元"}
@@ -48,12 +44,6 @@ class Mails(list):
 @pytest.fixture
 def sent() -> Mails:
     return Mails()
-
-
-@pytest.fixture
-def operations(tmp_path):
-    with Operations(tmp_path / "operations.sqlite", max_risk="high") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -90,9 +80,7 @@ def test_json_results_are_replayed_as_they_were(lina, result):
 
 
 @pytest.mark.parametrize(
-    "result",
-    [{1, 2}, object(), float("nan"), "\ud83d", b"x"],
-    ids=["set", "object", "nan", "surrogate", "bytes"],
+    "result", [{1, 2}, object(), float("nan"), "\ud83d", b"x"], ids=["set", "object", "nan", "surrogate", "bytes"]
 )
 def test_a_result_that_is_no_json_is_kept_as_text(lina, sent, result):
     assert lina.call(tool(), ARGUMENTS, lambda _: result, scope="t").result is result
@@ -109,7 +97,7 @@ def test_an_exception_leaves_an_unknown_outcome_and_is_never_repeated(lina, sent
     assert len(sent) == 1
 
 
-def test_a_tool_that_says_it_did_nothing_may_be_called_again(lina, sent):
+def test_a_tool_that_raises_nothing_done_may_be_called_again(lina, sent):
     def refuse(_):
         raise NothingDone("the mailbox is full")
 
@@ -120,19 +108,18 @@ def test_a_tool_that_says_it_did_nothing_may_be_called_again(lina, sent):
 
 
 @pytest.mark.parametrize(
-    ("said", "then", "calls"),
-    [("done", "replayed", 1), ("not_done", "done", 2), ("unknown", "needs_reconcile", 1)],
+    ("verdict", "then", "calls"), [("done", "replayed", 1), ("not_done", "done", 2), ("unknown", "needs_reconcile", 1)]
 )
-def test_what_reconcile_says_decides(lina, sent, said, then, calls):
+def test_the_verdict_of_reconcile_decides(lina, sent, verdict, then, calls):
     unknown = lina.call(tool(), ARGUMENTS, sent.break_off, scope="t").operation_id
     assert [operation.operation_id for operation in lina.unresolved()] == [unknown]
-    settled = lina.reconcile(unknown, said, result={"number": 7}, note="looked into the outbox")
-    assert settled.note == "looked into the outbox"
+    reconciled = lina.reconcile(unknown, verdict, result={"number": 7}, note="looked into the outbox")
+    assert reconciled.note == "looked into the outbox"
     again = lina.call(tool(), ARGUMENTS, sent.send, scope="t")
     assert (again.status, len(sent)) == (then, calls)
-    if said == "done":
+    if verdict == "done":
         assert again.result == {"number": 7}
-    assert (lina.unresolved() == []) == (said != "unknown")
+    assert (lina.unresolved() == []) == (verdict != "unknown")
 
 
 def test_only_an_unknown_outcome_is_reconciled(lina, sent):
@@ -145,14 +132,14 @@ def test_only_an_unknown_outcome_is_reconciled(lina, sent):
         lina.reconcile(known, "perhaps")
 
 
-def test_what_was_seen_of_an_earlier_attempt_settles_no_later_one(lina, sent):
+def test_a_report_on_an_earlier_attempt_does_not_reconcile_a_later_one(lina, sent):
     """Two look at once; the slower one must not let a call that the other has made run again."""
     unknown = lina.call(tool(), ARGUMENTS, sent.break_off, scope="t").operation_id
-    seen = lina.get(unknown)
-    lina.reconcile(unknown, "not_done", attempts=seen.attempts)
+    operation = lina.get(unknown)
+    lina.reconcile(unknown, "not_done", attempts=operation.attempts)
     lina.call(tool(), ARGUMENTS, sent.break_off, scope="t")
     with pytest.raises(UsageError, match="look again"):
-        lina.reconcile(unknown, "not_done", attempts=seen.attempts)
+        lina.reconcile(unknown, "not_done", attempts=operation.attempts)
     assert lina.reconcile(unknown, "done", attempts=lina.get(unknown).attempts).state == "done"
 
 
@@ -160,11 +147,7 @@ def test_an_id_stands_for_one_operation(lina, sent):
     assert lina.call(tool(), ARGUMENTS, sent.send, scope="t", operation_id="order-7").status == "done"
     assert lina.call(tool(), ARGUMENTS, sent.send, scope="t", operation_id="order-7").status == "replayed"
     other = GuardedTool("send_fax", MAIL, ToolRule("low"))
-    for changed in (
-        (tool(), {**ARGUMENTS, "text": "x"}, "t"),
-        (tool(), ARGUMENTS, "t2"),
-        (other, ARGUMENTS, "t"),
-    ):
+    for changed in ((tool(), {**ARGUMENTS, "text": "x"}, "t"), (tool(), ARGUMENTS, "t2"), (other, ARGUMENTS, "t")):
         with pytest.raises(UsageError, match="order-7"):
             lina.call(changed[0], changed[1], sent.send, scope=changed[2], operation_id="order-7")
     assert len(sent) == 1
@@ -206,44 +189,44 @@ def test_reading_is_done_each_time_and_leaves_no_record(lina, sent):
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("decision", "status"),
     [(True, "done"), (False, "refused"), ("not on Fridays", "refused"), (None, "refused"), (1, "refused")],
 )
-def test_only_a_yes_is_an_approval(tmp_path, sent, said, status):
-    asked = []
-    operations = Operations(tmp_path / "o", max_risk="high", approval=lambda p: asked.append(p) or said)
+def test_only_a_yes_is_an_approval(tmp_path, sent, decision, status):
+    previews = []
+    operations = Operations(tmp_path / "o", max_risk="high", approval=lambda p: previews.append(p) or decision)
     outcome = operations.for_agent("lina").call(tool("high"), ARGUMENTS, sent.send, scope="t")
-    assert (outcome.status, len(sent)) == (status, int(said is True))
-    assert (asked[0].tool, asked[0].arguments, asked[0].risk) == ("send_mail", ARGUMENTS, "high")
-    if isinstance(said, str):
-        assert said in outcome.message
+    assert (outcome.status, len(sent)) == (status, int(decision is True))
+    assert (previews[0].tool, previews[0].arguments, previews[0].risk) == ("send_mail", ARGUMENTS, "high")
+    if isinstance(decision, str):
+        assert decision in outcome.message
     operations.for_agent("lina").call(tool("medium"), ARGUMENTS, sent.send, scope="t2")
-    assert len(asked) == 1
+    assert len(previews) == 1
 
 
-def test_nobody_is_asked_about_what_is_done_already(tmp_path, sent):
-    asked = []
-    operations = Operations(tmp_path / "o", max_risk="high", approval=lambda p: asked.append(p) or True)
+def test_no_approval_is_requested_for_a_replayed_call(tmp_path, sent):
+    previews = []
+    operations = Operations(tmp_path / "o", max_risk="high", approval=lambda p: previews.append(p) or True)
     lina = operations.for_agent("lina")
     for execute in (sent.break_off, sent.send):
         lina.call(tool("high"), ARGUMENTS, execute, scope="t")
-    assert (len(asked), len(sent)) == (1, 1)
+    assert (len(previews), len(sent)) == (1, 1)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_answer_is_in_the_language_of_the_guard(tmp_path, sent, language):
     with Operations(tmp_path / "o", max_risk="low", language=language) as operations:
         lina = operations.for_agent("丽娜")
-        told = [
+        messages = [
             lina.call(tool(), {}, sent.send, scope="t").message,
             lina.call(tool("high"), ARGUMENTS, sent.send, scope="t").message,
             lina.call(tool(), ARGUMENTS, sent.break_off, scope="t").message,
             lina.call(tool(), ARGUMENTS, sent.send, scope="t").message,
         ]
         lina.call(tool(), ARGUMENTS, sent.send, scope="t2")
-        told.append(lina.call(tool(), ARGUMENTS, sent.send, scope="t2").message)
-    assert all("send_mail" in message for message in told)
-    assert all(("没有" in message or "不知道" in message) == (language == "zh") for message in told)
+        messages.append(lina.call(tool(), ARGUMENTS, sent.send, scope="t2").message)
+    assert all("send_mail" in message for message in messages)
+    assert all(("没有" in message or "不知道" in message) == (language == "zh") for message in messages)
 
 
 # -- time, threads, tasks ---------------------------------------------------------------------------------------------
@@ -271,7 +254,7 @@ def test_a_call_that_takes_too_long_is_unknown_until_it_ends_by_itself(lina, sen
     assert len(sent) == 1
 
 
-def test_what_a_late_call_says_counts_no_more_after_it_was_reconciled(lina, sent, caplog):
+def test_the_result_of_a_late_call_is_ignored_after_reconciliation(lina, sent, caplog):
     release, calls = threading.Event(), []
 
     def slow(arguments):
@@ -304,9 +287,7 @@ def test_of_many_threads_one_makes_the_call(tmp_path):
             for n in range(10):
                 arguments = {"to": str(n), "text": ""}
                 outcomes.append(
-                    operations.for_agent("lina").call(
-                        tool(), arguments, lambda a: calls.append(a["to"]), scope="t"
-                    )
+                    operations.for_agent("lina").call(tool(), arguments, lambda a: calls.append(a["to"]), scope="t")
                 )
 
     threads = [threading.Thread(target=one) for _ in range(16)]
@@ -546,8 +527,8 @@ def test_a_forked_child_uses_the_file_on_its_own(operations, lina, sent):
     child = os.fork()
     if not child:
         status = lina.call(tool(), ARGUMENTS, sent.send, scope="t").status
-        made = lina.call(tool(), ARGUMENTS, sent.send, scope="child").status
-        os._exit(0 if (status, made) == ("replayed", "done") else 1)
+        outcome_status = lina.call(tool(), ARGUMENTS, sent.send, scope="child").status
+        os._exit(0 if (status, outcome_status) == ("replayed", "done") else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert lina.call(tool(), ARGUMENTS, sent.send, scope="child").status == "replayed"
     assert len(sent) == 1
@@ -583,9 +564,7 @@ def test_a_scope_must_be_named(lina, sent, scope):
     assert sent == []
 
 
-@pytest.mark.parametrize(
-    "settings", [{"max_risk": "extreme"}, {"approve_from": ""}, {"durable_from": "none"}]
-)
+@pytest.mark.parametrize("settings", [{"max_risk": "extreme"}, {"approve_from": ""}, {"durable_from": "none"}])
 def test_an_unknown_level_is_refused(tmp_path, settings):
     with pytest.raises(UsageError, match="read, low, medium, high"):
         Operations(tmp_path / "o", **settings)

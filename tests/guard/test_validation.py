@@ -1,4 +1,4 @@
-"""Arguments against a JSON Schema: what is refused, what is repaired, what the model is told."""
+"""Arguments against a JSON Schema: what is refused, what is repaired, the message for the model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ TRANSFER = {
     },
     "required": ["amount"],
     "$defs": {
-        "Person": {
-            "type": "object",
-            "properties": {"name": {"type": "string", "minLength": 1}},
-            "required": ["name"],
-        }
+        "Person": {"type": "object", "properties": {"name": {"type": "string", "minLength": 1}}, "required": ["name"]}
     },
 }
 SCHEMA = ArgumentSchema(TRANSFER)
@@ -41,7 +37,7 @@ def rules(arguments) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("raw", "meant"),
     [
         ({"amount": "5"}, {"amount": 5}),
         ({"amount": "0.1"}, {"amount": 0.1}),
@@ -54,8 +50,8 @@ def rules(arguments) -> list[tuple[str, str]]:
         ('{"amount": "3"}', {"amount": 3}),
     ],
 )
-def test_a_value_in_the_wrong_notation_is_put_right(given, meant):
-    checked = SCHEMA.validate(given)
+def test_a_value_in_the_wrong_notation_is_put_right(raw, meant):
+    checked = SCHEMA.validate(raw)
     assert checked.errors == ()
     assert checked.arguments == meant
     for name, value in meant.items():
@@ -63,7 +59,7 @@ def test_a_value_in_the_wrong_notation_is_put_right(given, meant):
 
 
 @pytest.mark.parametrize(
-    ("given", "rule"),
+    ("arguments", "rule"),
     [
         ({"amount": True}, ("amount", "type")),
         ({"amount": 1, "count": 5.7}, ("count", "type")),
@@ -99,25 +95,23 @@ def test_a_value_in_the_wrong_notation_is_put_right(given, meant):
         ({"amount": 1, "note": "\ud83d"}, ("", "json")),
     ],
 )
-def test_what_is_wrong_is_named_by_place_and_rule(given, rule):
-    assert rules(given) == [rule]
-    assert SCHEMA.validate(given).arguments == {}
+def test_what_is_wrong_is_named_by_place_and_rule(arguments, rule):
+    assert rules(arguments) == [rule]
+    assert SCHEMA.validate(arguments).arguments == {}
 
 
 def test_nothing_is_repaired_on_request():
     assert [p.rule for p in SCHEMA.validate({"amount": "5"}, repair=False).errors] == ["type"]
 
 
-def test_what_was_given_stays_as_it_is():
-    given = {"amount": "5", "to": '{"name": "a"}', "tags": ["1"]}
-    SCHEMA.validate(given)
-    assert given == {"amount": "5", "to": '{"name": "a"}', "tags": ["1"]}
+def test_validation_does_not_change_its_input():
+    arguments = {"amount": "5", "to": '{"name": "a"}', "tags": ["1"]}
+    SCHEMA.validate(arguments)
+    assert arguments == {"amount": "5", "to": '{"name": "a"}', "tags": ["1"]}
 
 
 def test_a_text_that_may_be_a_text_is_left_alone():
-    schema = ArgumentSchema(
-        {"properties": {"code": {"type": ["string", "integer"]}, "id": {"type": "string"}}}
-    )
+    schema = ArgumentSchema({"properties": {"code": {"type": ["string", "integer"]}, "id": {"type": "string"}}})
     assert schema.validate({"code": "007", "id": "5"}).arguments == {"code": "007", "id": "5"}
 
 
@@ -147,10 +141,7 @@ BASE = {"type": "object", "properties": {"id": {"type": "integer"}}, "required":
     [
         {"allOf": [{"$ref": "#/$defs/Base"}, {"properties": {"name": {"type": "string"}}}]},
         {"$ref": "#/$defs/Base", "properties": {"name": {"type": "string"}}},
-        {
-            "properties": {"name": {"type": "string"}},
-            "anyOf": [BASE, {"properties": {"key": {}}, "required": ["key"]}],
-        },
+        {"properties": {"name": {"type": "string"}}, "anyOf": [BASE, {"properties": {"key": {}}, "required": ["key"]}]},
     ],
     ids=["allOf", "$ref and more", "anyOf beside properties"],
 )
@@ -189,7 +180,7 @@ def test_each_of_several_kinds_is_closed():
         {"properties": {"a": {"$ref": "#/$defs/Missing"}}},
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused_when_it_is_given(schema):
+def test_an_unusable_schema_is_refused_at_declaration(schema):
     with pytest.raises(UsageError, match=r"schema|object"):
         ArgumentSchema(schema)
 
@@ -206,27 +197,19 @@ def test_pydantic_models_are_understood():
         comment: str | None = None
 
     schema = ArgumentSchema(Order.model_json_schema())
-    assert (
-        schema.validate({"lines": [{"article": "接头", "pieces": "2"}]}).arguments["lines"][0]["pieces"] == 2
-    )
+    assert schema.validate({"lines": [{"article": "接头", "pieces": "2"}]}).arguments["lines"][0]["pieces"] == 2
     assert schema.validate({"lines": [{"article": "接头", "pieces": 0}]}).errors[0].path == "lines[0].pieces"
-    assert (
-        schema.validate({"lines": [{"article": "接头", "pieces": 1, "price": 2}]}).errors[0].path
-        == "lines[0].price"
-    )
+    assert schema.validate({"lines": [{"article": "接头", "pieces": 1, "price": 2}]}).errors[0].path == "lines[0].price"
 
 
 @pytest.mark.parametrize(
     ("language", "words"),
-    [
-        ("en", ["did you mean amount?", "amount is missing"]),
-        ("zh", ["是不是想写 amount？", "缺少参数 amount"]),
-    ],
+    [("en", ["did you mean amount?", "amount is missing"]), ("zh", ["是不是想写 amount？", "缺少参数 amount"])],
 )
-def test_the_message_says_how_to_correct_the_call(language, words):
-    told = " ".join(error.message for error in SCHEMA.validate({"amout": 5}, language).errors)
+def test_the_message_explains_how_to_correct_the_call(language, words):
+    text = " ".join(error.message for error in SCHEMA.validate({"amout": 5}, language).errors)
     for part in words:
-        assert part in told
+        assert part in text
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -48,22 +48,14 @@ def llama_index_shape(client, nodes: list[tuple[str, str, dict, str | None]], na
     collection = client.get_or_create_collection(name, embedding_function=None)
     metadatas = []
     for node_id, _, metadata, parent in nodes:
-        content = {
-            "id_": node_id,
-            "embedding": None,
-            "metadata": metadata,
-            "text": "",
-            "class_name": "TextNode",
-        }
+        content = {"id_": node_id, "embedding": None, "metadata": metadata, "text": "", "class_name": "TextNode"}
         flat = {key: value for key, value in metadata.items() if isinstance(value, str | int | float)}
         places = dict.fromkeys(("document_id", "doc_id", "ref_doc_id"), parent or "None")
         metadatas.append({**flat, "_node_content": json.dumps(content), "_node_type": "TextNode", **places})
     collection.add(
         ids=[node_id for node_id, *_ in nodes],
         documents=[text for _, text, *_ in nodes],
-        embeddings=RecordingEmbeddings(dim=DIM).embed_documents(
-            [f"{m}\n\n{text}" for _, text, m, _ in nodes]
-        ),
+        embeddings=RecordingEmbeddings(dim=DIM).embed_documents([f"{m}\n\n{text}" for _, text, m, _ in nodes]),
         metadatas=metadatas,
     )
     return collection
@@ -71,9 +63,7 @@ def llama_index_shape(client, nodes: list[tuple[str, str, dict, str | None]], na
 
 def test_a_langchain_collection_comes_over_whole_and_nothing_is_embedded(tmp_path: Path, client, model):
     texts = ["报警代码 E1102 表示主轴过热。", "The gripper opens at 6 bar. " * 300, "相同", "相同"]
-    collection = langchain_shape(
-        client, texts, [{"page": 1}, {"source": "a.pdf", "ok": True}, None, {"x": 1.5}]
-    )
+    collection = langchain_shape(client, texts, [{"page": 1}, {"source": "a.pdf", "ok": True}, None, {"x": 1.5}])
     with DualIndexer.from_chroma(collection, tmp_path / "s", model) as indexer:
         assert model.texts == []
         stats = indexer.stats()
@@ -128,10 +118,7 @@ def test_a_broken_node_json_falls_back_to_the_flat_metadata(tmp_path: Path, clie
         ids=["n", "m"],
         documents=["alpha", "beta"],
         embeddings=vectors,
-        metadatas=[
-            {"page": 1, "_node_content": "{broken", "ref_doc_id": "None"},
-            {"page": 2, "_node_content": "[1]"},
-        ],
+        metadatas=[{"page": 1, "_node_content": "{broken", "ref_doc_id": "None"}, {"page": 2, "_node_content": "[1]"}],
     )
     with DualIndexer.from_chroma(collection, tmp_path / "s", model) as indexer:
         assert (indexer.read("n").metadata, indexer.read("m").metadata) == ({"page": 1}, {"page": 2})
@@ -139,53 +126,42 @@ def test_a_broken_node_json_falls_back_to_the_flat_metadata(tmp_path: Path, clie
 
 def test_the_real_langchain_chroma_is_adopted_with_its_model(tmp_path: Path, model):
     chroma = pytest.importorskip("langchain_chroma").Chroma
-    store = chroma(
-        "notes", embedding_function=model, persist_directory=str(tmp_path / "chroma"), client_settings=QUIET
-    )
+    store = chroma("notes", embedding_function=model, persist_directory=str(tmp_path / "chroma"), client_settings=QUIET)
     store.add_documents(
         [Document(page_content="温控器说明", metadata={"lang": "zh"}), Document(page_content="thermostat")]
     )
-    seen = len(model.texts)
+    count = len(model.texts)
     with DualIndexer.from_chroma(store, tmp_path / "s") as indexer:
-        assert len(model.texts) == seen
+        assert len(model.texts) == count
         assert {hit.text for hit in indexer.search("thermostat")} == {"温控器说明", "thermostat"}
         assert indexer.search("温控器", filter={"lang": "zh"})[0].metadata == {"lang": "zh"}
 
 
-def test_many_records_come_in_batches_with_progress_and_a_second_run_writes_nothing(
-    tmp_path: Path, client, model
-):
+def test_many_records_come_in_batches_with_progress_and_a_second_run_writes_nothing(tmp_path: Path, client, model):
     texts = [f"record number {number}" for number in range(2_300)]
     collection = langchain_shape(client, texts)
-    seen = []
-    with DualIndexer.from_chroma(collection, tmp_path / "s", model, on_progress=seen.append) as indexer:
+    updates = []
+    with DualIndexer.from_chroma(collection, tmp_path / "s", model, on_progress=updates.append) as indexer:
         assert indexer.stats().documents == 2_300
         assert indexer.keyword_search("number 2299")[0].doc_id == "id-2299"
         generation = indexer._store.catalog.partition(None).generation
-    assert seen[-1].total == 2_300
-    assert max(progress.done for progress in seen) == 2_300
-    assert len({progress.chunks for progress in seen}) > 2
+    assert updates[-1].total == 2_300
+    assert max(progress.done for progress in updates) == 2_300
+    assert len({progress.chunks for progress in updates}) > 2
     with DualIndexer.from_chroma(collection, tmp_path / "s", model) as indexer:
         assert indexer._store.catalog.partition(None).generation == generation
     assert model.texts == []
 
 
-@pytest.mark.parametrize("named", ["planner", lambda metadata: metadata.get("user")])
-def test_an_owner_is_given_or_told_from_metadata(tmp_path: Path, client, model, named):
+@pytest.mark.parametrize("agent", ["planner", lambda metadata: metadata.get("user")])
+def test_an_owner_is_an_argument_or_read_from_metadata(tmp_path: Path, client, model, agent):
     collection = langchain_shape(
-        client,
-        ["secret plan", "public plan"],
-        [{"user": "planner"}, {"user": "planner" if named == "planner" else ""}],
+        client, ["secret plan", "public plan"], [{"user": "planner"}, {"user": "planner" if agent == "planner" else ""}]
     )
-    owner = named if isinstance(named, str) else lambda metadata: metadata["user"] or None
+    owner = agent if isinstance(agent, str) else lambda metadata: metadata["user"] or None
     with DualIndexer.from_chroma(collection, tmp_path / "s", model, agent_id=owner) as indexer:
-        assert {hit.text for hit in indexer.search("plan", agent_id="planner")} == {
-            "secret plan",
-            "public plan",
-        }
-        assert {hit.text for hit in indexer.search("plan")} == (
-            set() if named == "planner" else {"public plan"}
-        )
+        assert {hit.text for hit in indexer.search("plan", agent_id="planner")} == {"secret plan", "public plan"}
+        assert {hit.text for hit in indexer.search("plan")} == (set() if agent == "planner" else {"public plan"})
 
 
 def test_a_claim_in_metadata_is_obeyed_and_never_overruled(tmp_path: Path, client, model):
@@ -205,11 +181,9 @@ def test_vectors_of_another_dimension_are_refused(tmp_path: Path, client):
         assert indexer.stats().documents == 1, "the refused attempt left nothing behind"
 
 
-def test_records_without_text_are_told_and_left_out(tmp_path: Path, client, model, caplog):
+def test_records_without_text_are_reported_and_skipped(tmp_path: Path, client, model, caplog):
     collection = client.create_collection("bare", embedding_function=None)
-    collection.add(
-        ids=["bare", "full"], embeddings=model._inner.embed_documents(["a", "b"]), documents=[None, "text"]
-    )
+    collection.add(ids=["bare", "full"], embeddings=model._inner.embed_documents(["a", "b"]), documents=[None, "text"])
     with DualIndexer.from_chroma(collection, tmp_path / "s", model) as indexer:
         assert indexer.stats().documents == 1
     assert "1 records of bare were not imported, the first because it holds no text" in caplog.text

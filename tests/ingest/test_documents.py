@@ -14,8 +14,8 @@ from langchain_agentrag.types import Section
 from tests.fakes import stable_id
 
 
-def converted(*given: object, agent: str | None = None) -> list[SourceDocument]:
-    return list(as_source_documents(given, agent))
+def converted(*inputs: object, agent: str | None = None) -> list[SourceDocument]:
+    return list(as_source_documents(inputs, agent))
 
 
 def node(name: str, text: str, metadata: dict | None = None) -> SimpleNamespace:
@@ -25,22 +25,20 @@ def node(name: str, text: str, metadata: dict | None = None) -> SimpleNamespace:
 
 def test_every_make_of_document_is_taken():
     own = SourceDocument("own", "text", {"a": 1})
-    made = converted(
+    documents = converted(
         own, Document(page_content="text", id="lc", metadata={"a": 1}), node("n", "text", {"a": 1}), "text"
     )
-    assert made[0] is own
-    assert [(d.doc_id, d.text, d.metadata) for d in made[1:3]] == [
+    assert documents[0] is own
+    assert [(d.doc_id, d.text, d.metadata) for d in documents[1:3]] == [
         ("lc", "text", {"a": 1}),
         ("n", "text", {"a": 1}),
     ]
-    assert (made[3].text, made[3].metadata) == ("text", {})
+    assert (documents[3].text, documents[3].metadata) == ("text", {})
 
 
 def test_without_an_id_the_content_is_the_address_and_repetitions_get_their_own():
     once = converted("a", Document(page_content="a"), Document(page_content="a", metadata={"x": 1}), "a", "b")
-    again = converted(
-        "a", Document(page_content="a"), Document(page_content="a", metadata={"x": 1}), "a", "b"
-    )
+    again = converted("a", Document(page_content="a"), Document(page_content="a", metadata={"x": 1}), "a", "b")
     assert [d.doc_id for d in once] == [d.doc_id for d in again]
     assert len({d.doc_id for d in once}) == 5
     assert converted("b")[0].doc_id == once[4].doc_id, "whatever was indexed along with it"
@@ -59,7 +57,7 @@ def test_an_id_that_is_no_text_becomes_text():
 
 
 @pytest.mark.parametrize(
-    ("bound", "given", "owner"),
+    ("bound", "argument", "owner"),
     [
         (None, SourceDocument("d", "t"), None),
         ("a", SourceDocument("d", "t"), "a"),
@@ -70,12 +68,12 @@ def test_an_id_that_is_no_text_becomes_text():
         ("a", Document(page_content="t", metadata={"agent_id": None}), "a"),
     ],
 )
-def test_a_document_belongs_to_whom_the_call_or_itself_names(bound, given, owner):
-    assert converted(given, agent=bound)[0].agent_id == owner
+def test_a_document_belongs_to_whom_the_call_or_itself_names(bound, argument, owner):
+    assert converted(argument, agent=bound)[0].agent_id == owner
 
 
 @pytest.mark.parametrize(
-    ("bound", "given"),
+    ("bound", "argument"),
     [
         ("a", SourceDocument("d", "t", agent_id="b")),
         ("a", SourceDocument("d", "t", {"agent_id": "b"})),
@@ -86,9 +84,9 @@ def test_a_document_belongs_to_whom_the_call_or_itself_names(bound, given, owner
         ("a", SourceDocument("d", "t", {"agent_id": "A"})),
     ],
 )
-def test_a_claim_on_another_agent_or_on_none_that_can_be_is_refused_and_named(bound, given):
+def test_a_claim_on_another_agent_or_on_none_that_can_be_is_refused_and_named(bound, argument):
     with pytest.raises(ScopeError, match="index 1"):
-        converted("fine", given, agent=bound)
+        converted("fine", argument, agent=bound)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def store(tmp_path: Path, model):
 
 
 @pytest.mark.parametrize("text", ["a", "1", "中", "😀", "a。", "+", "$", "ー", "é"])
-def test_a_letter_a_digit_or_a_symbol_says_something(text: str):
+def test_a_letter_a_digit_or_a_symbol_is_indexed(text: str):
     assert has_content(f"。 {text}\n")
 
 
@@ -65,19 +65,12 @@ def test_another_chunking_cuts_again_and_embeds_only_what_is_new(tmp_path: Path,
 
 def test_the_report_counts_what_was_done(store: DualIndexer):
     first = store.index_documents(
-        [
-            SourceDocument("a", "one"),
-            SourceDocument("b", "two"),
-            SourceDocument("c", "one"),
-            SourceDocument("d", ""),
-        ]
+        [SourceDocument("a", "one"), SourceDocument("b", "two"), SourceDocument("c", "one"), SourceDocument("d", "")]
     )
     assert (first.added, first.chunks, first.embedded, first.reused) == (3, 3, 2, 1)
     assert [skipped.key for skipped in first.skipped] == ["d"]
     assert first.seconds > 0
-    second = store.index_documents(
-        [SourceDocument("a", "one"), SourceDocument("b", "three"), SourceDocument("c", "")]
-    )
+    second = store.index_documents([SourceDocument("a", "one"), SourceDocument("b", "three"), SourceDocument("c", "")])
     assert (second.added, second.updated, second.deleted, second.unchanged) == (0, 1, 1, 1)
     total = first + second
     assert isinstance(total, SyncReport)
@@ -85,9 +78,7 @@ def test_the_report_counts_what_was_done(store: DualIndexer):
 
 
 def test_documents_of_many_owners_go_in_together(store: DualIndexer):
-    documents = [
-        SourceDocument(f"d{i}", f"word {i}", agent_id=f"agent{i % 5}" if i % 6 else None) for i in range(300)
-    ]
+    documents = [SourceDocument(f"d{i}", f"word {i}", agent_id=f"agent{i % 5}" if i % 6 else None) for i in range(300)]
     assert store.index_documents(documents).added == 300
     assert store.stats().agents == 5
     assert store.stats().shared_documents == 50
@@ -98,9 +89,7 @@ def test_a_slow_model_gets_small_batches_and_a_quick_one_large(monkeypatch, tmp_
     sizes: list[int] = []
     with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         write = store._store.write
-        monkeypatch.setattr(
-            store._store, "write", lambda batch: (sizes.append(len(batch.puts)), write(batch))[1]
-        )
+        monkeypatch.setattr(store._store, "write", lambda batch: (sizes.append(len(batch.puts)), write(batch))[1])
         store.index_documents([f"word {i}" for i in range(1_200)])
         assert sizes[0] == pipeline._SMALLEST
         assert max(sizes) > 10 * pipeline._SMALLEST
@@ -111,9 +100,7 @@ def test_a_slow_model_gets_small_batches_and_a_quick_one_large(monkeypatch, tmp_
         assert max(sizes) == pipeline._SMALLEST
 
 
-def test_a_batch_that_cannot_be_written_keeps_the_vectors_that_were_paid_for(
-    monkeypatch, store: DualIndexer, model
-):
+def test_a_batch_that_cannot_be_written_keeps_the_vectors_that_were_paid_for(monkeypatch, store: DualIndexer, model):
     def broken(batch):
         raise OSError("no space left")
 

@@ -29,7 +29,7 @@ def unit(position: int) -> list[float]:
     return [1.0 if place == position else 0.0 for place in range(8)]
 
 
-def test_a_given_vector_is_used_and_the_model_not_asked(indexer, model):
+def test_a_precomputed_vector_is_used_and_the_model_not_called(indexer, model):
     indexer.index_documents(DOCUMENTS, split=False, vectors=[unit(0), None])
     assert "离心泵 Pump" not in model.texts
     assert "阀门 valve" in model.texts

@@ -33,10 +33,10 @@ def store(tmp_path: Path, model):
 
 
 def texts(indexer: DualIndexer, agent: str | None = None) -> set[str]:
-    """Everything a store shows an agent; both legs must agree on it."""
-    found = [{hit.text for hit in indexer.search("word", 1_000, mode=mode, agent_id=agent)} for mode in MODES]
-    assert found[0] == found[1] == found[2]
-    return found[0]
+    """Everything a store shows an agent; both indexes must agree on it."""
+    texts_by_mode = [{hit.text for hit in indexer.search("word", 1_000, mode=mode, agent_id=agent)} for mode in MODES]
+    assert texts_by_mode[0] == texts_by_mode[1] == texts_by_mode[2]
+    return texts_by_mode[0]
 
 
 def counts(report) -> tuple[int, int, int, int]:
@@ -44,23 +44,19 @@ def counts(report) -> tuple[int, int, int, int]:
 
 
 def test_a_source_is_followed_through_additions_edits_and_removals(store: DualIndexer, model):
-    source = MemoryConnector(
-        {"a": ("1", ["word a"]), "b": ("1", ["word b", "word b two"]), "c": (None, ["word c"])}
-    )
+    source = MemoryConnector({"a": ("1", ["word a"]), "b": ("1", ["word b", "word b two"]), "c": (None, ["word c"])})
     assert counts(store.sync(source)) == (4, 0, 0, 0)
-    seen = list(model.texts)
+    embedded_before = list(model.texts)
     source.loaded.clear()
     assert counts(store.sync(source)) == (0, 0, 0, 4)
     assert source.loaded == ["c"], "only what has no version is read again"
-    assert model.texts == seen, "and nothing is embedded again"
+    assert model.texts == embedded_before, "and nothing is embedded again"
     source.contents = {"a": ("2", ["word a changed"]), "b": ("2", ["word b"]), "d": ("1", ["word d"])}
     report = store.sync(source)
     assert counts(report) == (1, 1, 2, 1)
     assert texts(store) == {"word a changed", "word b", "word d"}
-    embedded = [
-        text for text in model.texts if text.startswith("word")
-    ]  # the rest measured the model's background
-    assert embedded == [*seen, "word a changed", "word d"]
+    embedded = [text for text in model.texts if text.startswith("word")]  # the rest measured the model's background
+    assert embedded == [*embedded_before, "word a changed", "word d"]
     assert store.verify().problems == ()
 
 
@@ -102,9 +98,7 @@ def test_text_that_moves_to_another_item_is_not_embedded_again(store: DualIndexe
 
 @pytest.mark.parametrize("order", [["x", "y"], ["y", "x"]])
 @pytest.mark.parametrize("vanishes", [True, False])
-def test_a_document_that_moves_to_another_item_survives_whatever_is_read_first(
-    store: DualIndexer, order, vanishes
-):
+def test_a_document_that_moves_to_another_item_survives_whatever_is_read_first(store: DualIndexer, order, vanishes):
     moving, staying = SourceDocument("moving", "word moving"), SourceDocument("staying", "word staying")
     source = MemoryConnector({"x": ("1", [moving, staying]), "y": ("1", [])})
     store.sync(source)
@@ -219,12 +213,10 @@ def test_a_source_that_cannot_be_listed_deletes_nothing(store: DualIndexer, erro
     assert counts(store.sync(source)) == (0, 2, 2, 0)
 
 
-def test_two_sources_of_one_id_are_told_and_the_first_keeps_it(store: DualIndexer):
+def test_two_sources_of_one_id_are_reported_and_the_first_keeps_it(store: DualIndexer):
     document = SourceDocument("same", "word first")
     store.sync(MemoryConnector({"a": ("1", [document])}, name="first"))
-    second = MemoryConnector(
-        {"a": ("1", [SourceDocument("same", "word second"), "word fine"])}, name="second"
-    )
+    second = MemoryConnector({"a": ("1", [SourceDocument("same", "word second"), "word fine"])}, name="second")
     report = store.sync(second)
     assert [failure.key for failure in report.failed] == ["a"]
     assert "memory:first" in report.failed[0].reason
@@ -250,9 +242,7 @@ def test_a_private_source_writes_to_its_agent_only(store: DualIndexer):
     assert texts(store, "b") == set()
     with pytest.raises(ScopeError, match="agent_id='b'"):
         store.for_agent("b").sync(source)
-    stranger = MemoryConnector(
-        {"a": ("1", [SourceDocument("x", "word", {"agent_id": "b"})])}, agent_id="a", name="s"
-    )
+    stranger = MemoryConnector({"a": ("1", [SourceDocument("x", "word", {"agent_id": "b"})])}, agent_id="a", name="s")
     assert len(store.sync(stranger).failed) == 1
     assert texts(store, "b") == set()
     store.forget_agent("a")
@@ -275,7 +265,7 @@ def test_a_model_that_fails_stops_the_run_and_blames_no_item(tmp_path: Path):
         assert len(model.texts) <= 300 - 64, "what was paid for is not paid for again"
 
 
-def test_a_store_without_a_model_says_so_instead_of_blaming_items(tmp_path: Path):
+def test_a_model_that_cannot_be_loaded_is_one_error_and_no_failed_items(tmp_path: Path):
     with DualIndexer(tmp_path / "s", "/no/such/model/folder", chroma="auto") as store:
         with pytest.raises(EmbeddingError, match="no folder"):
             store.sync(MemoryConnector({f"k{i}": ("1", [f"word {i}"]) for i in range(40)}))
@@ -283,16 +273,16 @@ def test_a_store_without_a_model_says_so_instead_of_blaming_items(tmp_path: Path
 
 
 def test_progress_counts_items_and_ends_at_the_last(store: DualIndexer):
-    seen = []
+    updates = []
     source = MemoryConnector({f"k{i}": ("1", [f"word {i}"]) for i in range(100)})
     source.total = 100  # type: ignore[attr-defined]
-    store.sync(source, on_progress=seen.append)
-    done = [progress.done for progress in seen]
+    store.sync(source, on_progress=updates.append)
+    done = [progress.done for progress in updates]
     assert done == sorted(done)
     assert done[-1] == 100
-    assert {progress.total for progress in seen} == {100}
-    assert seen[-1].chunks == 100
-    assert "k42" in {progress.item for progress in seen}
+    assert {progress.total for progress in updates} == {100}
+    assert updates[-1].chunks == 100
+    assert "k42" in {progress.item for progress in updates}
 
 
 def test_a_progress_callback_that_raises_stops_the_run_cleanly(store: DualIndexer):

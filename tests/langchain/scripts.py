@@ -48,6 +48,4 @@ class ScriptedModel(BaseChatModel):
 
 def calls(name: str, number: int = 1, **arguments: Any) -> AIMessage:
     """A message that calls one tool."""
-    return AIMessage(
-        "", tool_calls=[{"name": name, "args": arguments, "id": f"call-{number}", "type": "tool_call"}]
-    )
+    return AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": f"call-{number}", "type": "tool_call"}])

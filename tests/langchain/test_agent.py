@@ -54,12 +54,10 @@ def first_hit(messages) -> dict:
 
 def script(words) -> ScriptedModel:
     def answer(messages):
-        seen = [
-            message.artifact[0]["doc_id"]
-            for message in messages
-            if message.type == "tool" and message.name == "read"
+        doc_ids = [
+            message.artifact[0]["doc_id"] for message in messages if message.type == "tool" and message.name == "read"
         ]
-        return AIMessage(words["answer"] + "".join(f" [{doc_id}]" for doc_id in seen))
+        return AIMessage(words["answer"] + "".join(f" [{doc_id}]" for doc_id in doc_ids))
 
     return ScriptedModel(
         steps=[
@@ -77,21 +75,21 @@ def check_trajectory(messages, words):
     kinds = [(message.type, getattr(message, "name", None)) for message in messages]
     tools = [name for kind, name in kinds if kind == "tool"]
     assert tools == ["search", "read", "search", "read"]
-    asked = [call for message in messages if message.type == "ai" for call in message.tool_calls]
+    tool_calls = [call for message in messages if message.type == "ai" for call in message.tool_calls]
     answers = [message for message in messages if message.type == "tool"]
-    assert [call["id"] for call in asked] == [message.tool_call_id for message in answers]
+    assert [call["id"] for call in tool_calls] == [message.tool_call_id for message in answers]
     assert all(message.status == "success" for message in answers)
     first, opened, second, reread = answers
-    assert asked[0]["args"] == {"query": words["first"], "k": "2"}
+    assert tool_calls[0]["args"] == {"query": words["first"], "k": "2"}
     assert first.artifact[0]["doc_id"] == words["sources"][0]
     assert 1 <= len(first.artifact) <= 2
     assert all(record["text"] and record["doc_id"] for record in first.artifact + second.artifact)
-    assert {name: asked[1]["args"][name] for name in ("doc_id", "chunk_id")} == {
+    assert {name: tool_calls[1]["args"][name] for name in ("doc_id", "chunk_id")} == {
         name: first.artifact[0][name] for name in ("doc_id", "chunk_id")
     }
     assert words["learnt"] in opened.content
     assert opened.artifact[0]["text"] == first.artifact[0]["text"]
-    assert asked[2]["args"] == {"query": words["second"], "k": 2}
+    assert tool_calls[2]["args"] == {"query": words["second"], "k": 2}
     assert second.artifact[0]["doc_id"] == words["sources"][1]
     assert words["found"] in reread.content
     for source in words["sources"]:
@@ -134,17 +132,11 @@ async def test_parallel_calls_of_one_step_are_all_answered(indexer):
             for place, query in enumerate(["E1105", "素食 vegetarian", "visitors vest", "差旅 报销"])
         ],
     )
-    agent = create_agent(
-        ScriptedModel(steps=[both, AIMessage("ok")]), AgentRAGToolkit(indexer=indexer).get_tools()
-    )
+    agent = create_agent(ScriptedModel(steps=[both, AIMessage("ok")]), AgentRAGToolkit(indexer=indexer).get_tools())
     sync = agent.invoke({"messages": ["?"]})["messages"]
-    again = create_agent(
-        ScriptedModel(steps=[both, AIMessage("ok")]), AgentRAGToolkit(indexer=indexer).get_tools()
-    )
+    again = create_agent(ScriptedModel(steps=[both, AIMessage("ok")]), AgentRAGToolkit(indexer=indexer).get_tools())
     asynchronous = (await again.ainvoke({"messages": ["?"]}))["messages"]
-    contents = [
-        [without_token(m.content) for m in messages if m.type == "tool"] for messages in (sync, asynchronous)
-    ]
+    contents = [[without_token(m.content) for m in messages if m.type == "tool"] for messages in (sync, asynchronous)]
     assert contents[0] == contents[1]
     assert len(contents[0]) == 4
 
@@ -159,9 +151,7 @@ def test_the_agents_identity_comes_from_the_run_and_a_model_cannot_change_it(tmp
             ScriptedModel(steps=[calls("search", query="口令 password"), forged, AIMessage("ok")]), tools
         )
         config = {"configurable": {"agent_id": "lina"}}
-        plain, narrowed = (
-            m for m in agent.invoke({"messages": ["?"]}, config)["messages"] if m.type == "tool"
-        )
+        plain, narrowed = (m for m in agent.invoke({"messages": ["?"]}, config)["messages"] if m.type == "tool")
         assert "7741" in plain.content
         assert "9935" not in plain.content + narrowed.content
         nobody = create_agent(ScriptedModel(steps=[calls("search", query="口令"), AIMessage("ok")]), tools)
@@ -200,8 +190,7 @@ def test_tools_work_inside_a_running_loop(indexer):
 def test_a_real_model_finds_both_sources(indexer, language):
     openai = pytest.importorskip("langchain_openai")
     model = openai.ChatOpenAI(
-        model=os.environ.get("OPENAI_MODEL", "deepseek-chat"),
-        api_key=os.environ.get("OPENAI_API_KEY", "none"),
+        model=os.environ.get("OPENAI_MODEL", "deepseek-chat"), api_key=os.environ.get("OPENAI_API_KEY", "none")
     )
     agent = create_agent(model, AgentRAGToolkit(indexer=indexer, language=language).get_tools())
     question = QUESTIONS[language]["ask"] + " (cite doc_id)"

@@ -14,13 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import PrivateAttr
 
-from langchain_agentrag import (
-    AgentRAGToolkit,
-    DualIndexer,
-    FileSystemConnector,
-    HashingEmbeddings,
-    RetrievalBudget,
-)
+from langchain_agentrag import AgentRAGToolkit, DualIndexer, FileSystemConnector, HashingEmbeddings, RetrievalBudget
 from langchain_agentrag.agent.budget import Limits
 from langchain_agentrag.cli.demo import unpack
 from langchain_agentrag.langchain.middleware import RetrievalBudgetMiddleware
@@ -32,10 +26,10 @@ MARK = "agentrag_retrieval"
 
 
 class CountingEmbeddings(HashingEmbeddings):
-    asked = 0
+    queries = 0
 
     def embed_query(self, text):
-        type(self).asked += 1
+        type(self).queries += 1
         return super().embed_query(text)
 
 
@@ -74,7 +68,7 @@ def answers(result):
     return [message for message in result["messages"] if message.type == "tool"]
 
 
-def what(message):
+def verdict(message):
     return message.additional_kwargs[MARK]["what"]
 
 
@@ -82,8 +76,7 @@ def parallel(*queries):
     return AIMessage(
         "",
         tool_calls=[
-            {"name": "search", "args": {"query": q}, "id": f"p{n}", "type": "tool_call"}
-            for n, q in enumerate(queries)
+            {"name": "search", "args": {"query": q}, "id": f"p{n}", "type": "tool_call"} for n, q in enumerate(queries)
         ],
     )
 
@@ -105,11 +98,11 @@ def test_a_trajectory_of_two_hops_step_by_step(indexer, asynchronous):
     ]
     _, agent = agent_of(indexer, steps, RetrievalBudget(searches=3, reads=3), saver=InMemorySaver())
     config = {"configurable": {"thread_id": "t"}}
-    asked = {"messages": [("user", words["ask"])]}
-    result = asyncio.run(agent.ainvoke(asked, config)) if asynchronous else agent.invoke(asked, config)
+    question = {"messages": [("user", words["ask"])]}
+    result = asyncio.run(agent.ainvoke(question, config)) if asynchronous else agent.invoke(question, config)
     first, opened, second, reread = answers(result)
     assert [m.name for m in answers(result)] == ["search", "read", "search", "read"]
-    assert [what(m) for m in answers(result)] == ["made"] * 4
+    assert [verdict(m) for m in answers(result)] == ["made"] * 4
     for message in answers(result):
         assert f"[原问题：{words['ask']}]" in message.content
     assert "[剩余：检索 2 次，阅读 3 次]" in first.content
@@ -121,33 +114,31 @@ def test_a_trajectory_of_two_hops_step_by_step(indexer, asynchronous):
     assert first.artifact[0]["doc_id"] == words["sources"][0]
     assert second.artifact[0]["doc_id"] == words["sources"][1]
     assert result["messages"][-1].content == words["answer"]
-    ledger = agent.get_state(config).values[MARK]
-    assert (ledger["run"]["searches"], ledger["run"]["reads"], ledger["idle"]) == (2, 2, 0)
-    assert ledger["run"]["characters"] == sum(len(m.content) for m in answers(result))
-    assert [call["kind"] for call in ledger["calls"]] == ["search", "read", "search", "read"]
+    history = agent.get_state(config).values[MARK]
+    assert (history["run"]["searches"], history["run"]["reads"], history["idle"]) == (2, 2, 0)
+    assert history["run"]["characters"] == sum(len(m.content) for m in answers(result))
+    assert [call["kind"] for call in history["calls"]] == ["search", "read", "search", "read"]
     assert MARK not in result
-    json.dumps(ledger)
+    json.dumps(history)
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
 def test_a_model_that_loops_is_stopped_with_a_useful_last_message(indexer, language):
-    before = CountingEmbeddings.asked
+    before = CountingEmbeddings.queries
     variants = iter(["退款", "退款 ", "退款？", "“退款”", "退款。"] * 12)
     count = iter(range(10_000))
     model, agent = agent_of(
-        indexer,
-        [lambda messages: calls("search", next(count), query=f"E1102 {next(variants)}")],
-        language=language,
+        indexer, [lambda messages: calls("search", next(count), query=f"E1102 {next(variants)}")], language=language
     )
     result = agent.invoke({"messages": [("user", "E1102 怎么退款？")]})
-    kinds = [what(message) for message in answers(result)]
+    kinds = [verdict(message) for message in answers(result)]
     assert kinds == ["made", "repeat", "repeat", "repeat", "repeat", "over"]
-    assert CountingEmbeddings.asked - before <= 1
+    assert CountingEmbeddings.queries - before <= 1
     last = result["messages"][-1]
     assert last.type == "ai"
     assert not last.tool_calls
-    found = answers(result)[0].artifact[0]
-    assert f"{found['doc_id']}#{found['chunk_id']}" in last.content
+    records = answers(result)[0].artifact[0]
+    assert f"{records['doc_id']}#{records['chunk_id']}" in last.content
     assert "E1102 怎么退款？" in last.content
     assert model._tools[0] == ["search", "read"]
     assert len(model._heard) == 7
@@ -155,7 +146,7 @@ def test_a_model_that_loops_is_stopped_with_a_useful_last_message(indexer, langu
     assert ("检索到此为止" if language == "zh" else "Retrieval is over") in model._heard[-1]
     for repeat in answers(result)[1:5]:
         assert ("第 1 次" if language == "zh" else "#1") in repeat.content
-        assert f"{found['doc_id']}#{found['chunk_id']}" in repeat.content
+        assert f"{records['doc_id']}#{records['chunk_id']}" in repeat.content
         assert repeat.artifact == answers(result)[0].artifact
         assert repeat.status == "success"
 
@@ -170,12 +161,8 @@ def test_past_the_budget_the_tools_are_gone_and_the_model_answers(indexer):
     model, agent = agent_of(indexer, steps, RetrievalBudget(searches=2, reads=1))
     result = agent.invoke({"messages": [("user", "E1102？")]})
     assert result["messages"][-1].content == "答案"
-    assert [what(m) for m in answers(result)] == ["made"] * 3
-    assert model._tools == [
-        ["search", "read"],
-        ["search", "read"],
-        ["read"],
-    ]  # the last time there is none to bind
+    assert [verdict(m) for m in answers(result)] == ["made"] * 3
+    assert model._tools == [["search", "read"], ["search", "read"], ["read"]]  # the last time there is none to bind
     assert "还可以阅读" in model._heard[2]
     assert "请现在就" in model._heard[3]
 
@@ -193,12 +180,10 @@ def test_other_tools_stay_and_a_late_call_beside_them_is_refused_alone(indexer):
             {"name": "pay", "args": {"amount": 3}, "id": "2", "type": "tool_call"},
         ],
     )
-    model, agent = agent_of(
-        indexer, [both, AIMessage("done")], RetrievalBudget(searches=0, reads=0), tools=[pay]
-    )
+    model, agent = agent_of(indexer, [both, AIMessage("done")], RetrievalBudget(searches=0, reads=0), tools=[pay])
     result = agent.invoke({"messages": [("user", "?")]})
     refused, paid = answers(result)
-    assert (what(refused), refused.status) == ("over", "error")
+    assert (verdict(refused), refused.status) == ("over", "error")
     assert paid.content == "paid 3"
     assert result["messages"][-1].content == "done"
     assert model._tools == [["pay"], ["pay"]]
@@ -211,18 +196,18 @@ def test_parallel_calls_never_exceed_the_budget_together(indexer, asynchronous):
         indexer, [step, AIMessage("ok")], RetrievalBudget(searches=3, characters=900), saver=InMemorySaver()
     )
     config = {"configurable": {"thread_id": "t"}}
-    given = {"messages": [("user", "?")]}
-    result = asyncio.run(agent.ainvoke(given, config)) if asynchronous else agent.invoke(given, config)
-    assert [what(m) for m in answers(result)] == ["made", "made", "twin", "made", "over", "over"]
+    messages = {"messages": [("user", "?")]}
+    result = asyncio.run(agent.ainvoke(messages, config)) if asynchronous else agent.invoke(messages, config)
+    assert [verdict(m) for m in answers(result)] == ["made", "made", "twin", "made", "over", "over"]
     assert agent.get_state(config).values[MARK]["run"]["searches"] == 3
-    made = [m.content for m in answers(result) if what(m) == "made"]
-    assert any("[在此截断" in content for content in made)
-    assert all(len(content) < 350 for content in made)  # 900 characters among six, and what stands beside
-    assert all(content.count("⟦引文 ") == content.count("⟦引文完 ") for content in made)
+    contents = [m.content for m in answers(result) if verdict(m) == "made"]
+    assert any("[在此截断" in content for content in contents)
+    assert all(len(content) < 350 for content in contents)  # 900 characters among six, and what stands beside
+    assert all(content.count("⟦引文 ") == content.count("⟦引文完 ") for content in contents)
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
-def test_a_search_that_finds_the_same_as_the_one_before_is_told_so(indexer, language):
+def test_a_search_with_the_same_results_as_before_has_a_note(indexer, language):
     steps = [
         calls("search", 1, query="E1102 停机", k=1),
         calls("search", 2, query="E1102 停机 怎么修", k=1),
@@ -259,7 +244,7 @@ def test_a_repeated_reading_is_answered_shortly_while_its_text_is_still_there(in
     ]  # fmt: skip
     _, agent = agent_of(indexer, steps)
     _, opened, again = answers(agent.invoke({"messages": [("user", "E1102?")]}))
-    assert (what(opened), what(again)) == ("made", "repeat")
+    assert (verdict(opened), verdict(again)) == ("made", "repeat")
     assert again.artifact == opened.artifact
     assert len(again.content) < 120
 
@@ -273,7 +258,7 @@ def test_state_survives_a_checkpoint_on_disk_and_starts_anew_with_each_run(index
         with SqliteSaver.from_conn_string(str(tmp_path / "threads.sqlite")) as saver:
             steps = [calls("search", number, query=query), AIMessage("ok")]
             _, agent = agent_of(indexer, steps, budget, saver=saver)
-            return what(answers(agent.invoke({"messages": [("user", query)]}, where))[-1])
+            return verdict(answers(agent.invoke({"messages": [("user", query)]}, where))[-1])
 
     assert run("E1102", 1) == "made"
     assert run("E1102", 2) == "made"  # a run has its own record
@@ -288,19 +273,15 @@ def test_a_run_that_pauses_goes_on_with_what_it_had_used(indexer):
     model = WatchingModel(steps=steps)
     tools = AgentRAGToolkit(indexer=indexer).get_tools()
 
-    def made():  # another process would make its own
+    def new_agent():  # another process would make its own
         return create_agent(
-            model,
-            tools,
-            middleware=[RetrievalBudgetMiddleware()],
-            checkpointer=saver,
-            interrupt_before=["tools"],
+            model, tools, middleware=[RetrievalBudgetMiddleware()], checkpointer=saver, interrupt_before=["tools"]
         )
 
-    made().invoke({"messages": [("user", "E1102?")]}, config)
-    made().invoke(None, config)
-    result = made().invoke(None, config)
-    assert [what(m) for m in answers(result)] == ["made", "repeat"]
+    new_agent().invoke({"messages": [("user", "E1102?")]}, config)
+    new_agent().invoke(None, config)
+    result = new_agent().invoke(None, config)
+    assert [verdict(m) for m in answers(result)] == ["made", "repeat"]
 
 
 def test_seconds_of_model_and_tools_are_limited():
@@ -317,7 +298,7 @@ def test_seconds_of_model_and_tools_are_limited():
     middleware = RetrievalBudgetMiddleware(RetrievalBudget(seconds=0.7), tools={"slow_search": "search"})
     agent = create_agent(WatchingModel(steps=[think]), [slow_search], middleware=[middleware])
     result = agent.invoke({"messages": [("user", "?")]})
-    kinds = [what(m) for m in answers(result)]
+    kinds = [verdict(m) for m in answers(result)]
     assert 1 <= kinds.count("made") <= 4
     assert kinds[-1] == "over"
     assert "time for retrieval is over" in result["messages"][-1].content
@@ -327,7 +308,7 @@ def test_failing_calls_count_and_come_through_unchanged(indexer):
     loop = looping("search", query="x", k="five")
     _, agent = agent_of(indexer, [loop])
     result = agent.invoke({"messages": [("user", "?")]})
-    kinds = [what(m) for m in answers(result)]
+    kinds = [verdict(m) for m in answers(result)]
     assert "1-50" in answers(result)[0].content
     assert len(kinds) <= 7
     assert result["messages"][-1].type == "ai"
@@ -335,10 +316,10 @@ def test_failing_calls_count_and_come_through_unchanged(indexer):
 
 @pytest.mark.parametrize("blank", ["", "   ", "\n", "\u3000", "\u200b", "？？？", None])
 def test_blank_queries_embed_nothing_and_end(indexer, blank):
-    before = CountingEmbeddings.asked
+    before = CountingEmbeddings.queries
     _, agent = agent_of(indexer, [looping("search", query=blank)])
     result = agent.invoke({"messages": [("user", "?")]})
-    assert CountingEmbeddings.asked == before
+    assert CountingEmbeddings.queries == before
     assert len(answers(result)) <= 7
     assert all(not m.artifact for m in answers(result))
 
@@ -346,13 +327,11 @@ def test_blank_queries_embed_nothing_and_end(indexer, blank):
 def test_missing_parts_of_the_question_stand_beside_each_result(indexer):
     question = "E1102 停机怎么处理？量子纠缠望远镜多少钱？"
     _, agent = agent_of(indexer, [calls("search", 1, query="E1102 停机 处理"), AIMessage("ok")])
-    (found,) = answers(agent.invoke({"messages": [("user", question)]}))
-    assert "[尚无证据的部分：“量子纠缠望远镜多少钱”" in found.content.replace("“E1102 停机怎么处理”，", "")
-    _, agent = agent_of(
-        indexer, [calls("search", 1, query="E1102"), AIMessage("ok")], sufficiency=None, restate=False
-    )
-    (found,) = answers(agent.invoke({"messages": [("user", question)]}))
-    assert "量子" not in found.content
+    (message,) = answers(agent.invoke({"messages": [("user", question)]}))
+    assert "[尚无证据的部分：“量子纠缠望远镜多少钱”" in message.content.replace("“E1102 停机怎么处理”，", "")
+    _, agent = agent_of(indexer, [calls("search", 1, query="E1102"), AIMessage("ok")], sufficiency=None, restate=False)
+    (message,) = answers(agent.invoke({"messages": [("user", question)]}))
+    assert "量子" not in message.content
 
 
 def test_another_agents_run_shares_nothing(indexer):
@@ -361,8 +340,8 @@ def test_another_agents_run_shares_nothing(indexer):
     for _ in range(2):  # one middleware, two runs: what was found is in the state of the run alone
         model = ScriptedModel(steps=[calls("search", 1, query="E1102"), AIMessage("ok")])
         agent = create_agent(model, tools, middleware=[middleware])
-        (found,) = answers(agent.invoke({"messages": [HumanMessage("?")]}))
-        assert what(found) == "made"
+        (message,) = answers(agent.invoke({"messages": [HumanMessage("?")]}))
+        assert verdict(message) == "made"
 
 
 @pytest.mark.parametrize(("kind", "counted"), [("search", (1, 0)), ("read", (0, 1))])
@@ -403,22 +382,22 @@ def test_agents_that_share_the_middleware_keep_their_own_tools(indexer):
     middleware = RetrievalBudgetMiddleware(RetrievalBudget(searches=1))
     steps = [calls("look", 1, query="a"), calls("look", 2, query="b"), AIMessage("done")]
     marked = mark_retrieval(look.model_copy(), "search")
-    for given, made in [(marked, 1), (look, 2), (marked, 1), (look, 2)]:
-        agent = create_agent(WatchingModel(steps=list(steps)), [given], middleware=[middleware])
-        told = [message.text for message in answers(agent.invoke({"messages": [("user", "find it")]}))]
-        assert sum(text.startswith("nothing on") for text in told) == made
+    for search_tool, expected in [(marked, 1), (look, 2), (marked, 1), (look, 2)]:
+        agent = create_agent(WatchingModel(steps=list(steps)), [search_tool], middleware=[middleware])
+        texts = [message.text for message in answers(agent.invoke({"messages": [("user", "find it")]}))]
+        assert sum(text.startswith("nothing on") for text in texts) == expected
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize(
-    ("question", "said"),
+    ("question", "expected"),
     [
         ("泵 E1102 怎么处理？", "不得不停止"),
         ("What does 退款 mean here?", "I had to stop"),
         ("退款 refund 的时限", "不得不停止"),
     ],
 )
-def test_the_last_message_is_in_the_language_of_the_question(indexer, language, question, said):
+def test_the_last_message_is_in_the_language_of_the_question(indexer, language, question, expected):
     steps = [calls("search", number, query=f"{number} 泵") for number in range(9)]
     _, agent = agent_of(indexer, steps, RetrievalBudget(searches=1), language=language)
-    assert said in agent.invoke({"messages": [("user", question)]})["messages"][-1].text
+    assert expected in agent.invoke({"messages": [("user", question)]})["messages"][-1].text

@@ -1,4 +1,4 @@
-"""`ToolGuardMiddleware` in real agents: what is executed, what the model is told, what survives a resumed checkpoint."""
+"""`ToolGuardMiddleware` in real agents: what is executed, what the model sees, what survives a resumed checkpoint."""
 
 from __future__ import annotations
 
@@ -51,12 +51,6 @@ def break_off(to: str) -> str:
 MAIL = {"to": "丽娜", "text": "退款 5 元"}
 
 
-@pytest.fixture
-def operations(tmp_path):
-    with Operations(tmp_path / "operations.sqlite", max_risk="high") as opened:
-        yield opened
-
-
 def guard(operations, tools=None, **settings) -> ToolGuardMiddleware:
     settings = {"agent_id": "lina", **settings}
     return ToolGuardMiddleware(operations, tools or {"send_mail": "low", "break_off": "low"}, **settings)
@@ -64,9 +58,7 @@ def guard(operations, tools=None, **settings) -> ToolGuardMiddleware:
 
 def agent_of(operations, *steps, tools=(send_mail, break_off), before=(), saver=None, **settings):
     model = ScriptedModel(steps=[*steps, AIMessage("done")])
-    return create_agent(
-        model, list(tools), middleware=[*before, guard(operations, **settings)], checkpointer=saver
-    )
+    return create_agent(model, list(tools), middleware=[*before, guard(operations, **settings)], checkpointer=saver)
 
 
 def run(agent, thread=None, text="go", **configurable) -> list[ToolMessage]:
@@ -79,9 +71,7 @@ def answers(state) -> list[ToolMessage]:
 
 
 def test_a_call_is_made_and_an_equal_one_answered_from_its_record(operations, sent):
-    agent = agent_of(
-        operations, calls("send_mail", 1, **MAIL), calls("send_mail", 2, **{**MAIL, "copies": 1.0})
-    )
+    agent = agent_of(operations, calls("send_mail", 1, **MAIL), calls("send_mail", 2, **{**MAIL, "copies": 1.0}))
     first, again = run(agent)
     assert (first.content, first.status) == ("sent number 1", "success")
     assert again.content.endswith("sent number 1")
@@ -109,14 +99,14 @@ def test_wrong_arguments_come_back_as_a_message_and_the_corrected_call_is_made(t
 
 
 @pytest.mark.parametrize(
-    ("arguments", "made", "told"),
+    ("arguments", "executed", "message"),
     [
         ({"k": "5"}, 5, ""), ({"k": "5.0"}, 5, ""), ({"k": "five"}, None, "whole number"), ({"k": ""}, None, "whole number"),
         ({"k": None}, None, "leave out"), ({"k": 5.7}, None, "whole number"), ({"k": True}, None, "whole number"),
         ({"k": 51}, None, "50 or less"), ({"filters": '{"lang": "zh"}'}, 3, ""), ({"query": ["a", "b"]}, None, "a text"),
     ],
 )  # fmt: skip
-def test_hard_case_94_numbers_that_arrive_as_texts(operations, sent, arguments, made, told):
+def test_hard_case_94_numbers_that_arrive_as_texts(operations, sent, arguments, executed, message):
     """dexpaprika-mcp#31: the clear ones reach the tool; the others get one message that says what is allowed."""
 
     @tool
@@ -125,16 +115,16 @@ def test_hard_case_94_numbers_that_arrive_as_texts(operations, sent, arguments, 
         sent.append((k, filters))
         return "ordered"
 
-    given = {"query": "退款", **arguments}
-    (answer,) = run(with_tools(operations, [order], {"order": "low"}, calls("order", 1, **given)))
-    assert [k for k, _ in sent] == ([] if made is None else [made])
-    assert told in answer.content
-    assert (answer.status == "success") == (made is not None)
+    args = {"query": "退款", **arguments}
+    (answer,) = run(with_tools(operations, [order], {"order": "low"}, calls("order", 1, **args)))
+    assert [k for k, _ in sent] == ([] if executed is None else [executed])
+    assert message in answer.content
+    assert (answer.status == "success") == (executed is not None)
     if "filters" in arguments:
         assert sent[0][1] == {"lang": "zh"}
 
 
-def test_an_exception_is_told_to_the_model_and_never_repeated(operations, sent):
+def test_an_exception_is_reported_to_the_model_and_never_retried(operations, sent):
     first, again = run(agent_of(operations, calls("break_off", 1, to="a"), calls("break_off", 2, to="a")))
     assert first.status == again.status == "error"
     assert "the line went dead" in first.content
@@ -161,9 +151,7 @@ def test_an_error_message_of_the_tool_is_an_unknown_outcome(operations, sent):
     half_tool = tool(half)
     half_tool.handle_tool_error = True
     first, again = run(
-        with_tools(
-            operations, [half_tool], {"half": "low"}, calls("half", 1, to="a"), calls("half", 2, to="a")
-        )
+        with_tools(operations, [half_tool], {"half": "low"}, calls("half", 1, to="a"), calls("half", 2, to="a"))
     )
     assert "only half was done" in first.content
     assert (
@@ -193,9 +181,7 @@ def test_a_tool_that_did_nothing_may_be_called_again(operations, sent):
         return "sent"
 
     first, again = run(
-        with_tools(
-            operations, [flaky], {"flaky": "low"}, calls("flaky", 1, to="a"), calls("flaky", 2, to="a")
-        )
+        with_tools(operations, [flaky], {"flaky": "low"}, calls("flaky", 1, to="a"), calls("flaky", 2, to="a"))
     )
     assert ("mailbox is locked" in first.content, first.status) == (True, "error")
     assert again.content == "sent"
@@ -208,26 +194,20 @@ def test_risk_above_the_delegated_level_is_refused(tmp_path, sent):
     assert answer.additional_kwargs["agentrag"]["status"] == "refused"
 
 
-def test_undeclared_tools_are_refused_unless_passed_and_our_retrieval_tools_always_pass(
-    operations, sent, tmp_path
-):
+def test_undeclared_tools_are_refused_unless_passed_and_our_retrieval_tools_always_pass(operations, sent, tmp_path):
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.index_documents(["冷却液周五更换"])
         retrieval = AgentRAGToolkit(indexer=indexer).get_tools()
         steps = [calls("search", 1, query="冷却液"), calls("send_mail", 2, **MAIL)]
-        found, refused = run(with_tools(operations, [*retrieval, send_mail], {"other": "low"}, *steps))
-        assert "冷却液" in found.content
+        retrieved, refused = run(with_tools(operations, [*retrieval, send_mail], {"other": "low"}, *steps))
+        assert "冷却液" in retrieved.content
         assert (refused.status, sent) == ("error", [])
-        passed = run(
-            with_tools(operations, [*retrieval, send_mail], {"other": "low"}, *steps, undeclared="pass")
-        )
+        passed = run(with_tools(operations, [*retrieval, send_mail], {"other": "low"}, *steps, undeclared="pass"))
     assert passed[1].content == "sent number 1"
 
 
 def test_a_tool_that_does_not_exist_is_an_answer_not_a_crash(operations):
-    (answer,) = run(
-        with_tools(operations, [send_mail], {"send_mail": "low", "ghost": "low"}, calls("ghost", 1, a=1))
-    )
+    (answer,) = run(with_tools(operations, [send_mail], {"send_mail": "low", "ghost": "low"}, calls("ghost", 1, a=1)))
     assert (answer.status, "ghost" in answer.content) == ("error", True)
 
 
@@ -340,18 +320,17 @@ def several(name, *arguments) -> AIMessage:
     return AIMessage(
         "",
         tool_calls=[
-            {"name": name, "args": args, "id": f"p{n}", "type": "tool_call"}
-            for n, args in enumerate(arguments)
+            {"name": name, "args": args, "id": f"p{n}", "type": "tool_call"} for n, args in enumerate(arguments)
         ],
     )
 
 
 def test_parallel_calls_are_each_made_and_equal_ones_once(operations, sent):
     many = [{"to": str(n % 5), "text": ""} for n in range(15)]
-    found = run(agent_of(operations, several("send_mail", *many)))
+    messages = run(agent_of(operations, several("send_mail", *many)))
     assert sorted(to for to, _, _ in sent) == ["0", "1", "2", "3", "4"]
-    assert [message.tool_call_id for message in found] == [f"p{n}" for n in range(15)]
-    assert sum(message.content.startswith("sent number") for message in found) == 5
+    assert [message.tool_call_id for message in messages] == [f"p{n}" for n in range(15)]
+    assert sum(message.content.startswith("sent number") for message in messages) == 5
 
 
 async def test_the_same_asynchronously(operations, sent):
@@ -372,10 +351,10 @@ async def test_the_same_asynchronously(operations, sent):
     )
     state = await agent.ainvoke({"messages": [("user", "go")]})
     assert sorted(sent) == ["a", "b"]
-    found = answers(state)
-    assert found[1].content == "wired to b"
-    assert found[3].content.endswith("wired to b")
-    assert found[4].status == "error"
+    messages = answers(state)
+    assert messages[1].content == "wired to b"
+    assert messages[3].content.endswith("wired to b")
+    assert messages[4].status == "error"
 
 
 async def test_a_synchronous_tool_of_an_asynchronous_run_that_takes_too_long_is_unknown(operations, sent):
@@ -391,10 +370,10 @@ async def test_a_synchronous_tool_of_an_asynchronous_run_that_takes_too_long_is_
     rules = {"slow": ToolRule("low", timeout=0.05)}
     agent = with_tools(operations, [slow], rules, calls("slow", 1, to="a"), calls("slow", 2, to="a"))
     try:
-        found = answers(await agent.ainvoke({"messages": [("user", "go")]}))
+        messages = answers(await agent.ainvoke({"messages": [("user", "go")]}))
     finally:
         release.set()
-    assert [message.additional_kwargs["agentrag"]["status"] for message in found] == ["needs_reconcile"] * 2
+    assert [message.additional_kwargs["agentrag"]["status"] for message in messages] == ["needs_reconcile"] * 2
 
 
 def test_a_tool_that_takes_too_long_is_unknown(operations, sent):
@@ -416,11 +395,11 @@ def test_a_tool_that_takes_too_long_is_unknown(operations, sent):
 
 
 @pytest.mark.parametrize(
-    ("resume", "made"),
+    ("resume", "executed"),
     [(True, 1), ({"type": "approve"}, 1), ({"decisions": [{"type": "approve"}]}, 1), (False, 0), ("not on Fridays", 0),
      ({"type": "reject", "message": "not on Fridays"}, 0), ({"decisions": [{"type": "reject"}]}, 0), ({"type": "later"}, 0), (1, 0)],
 )  # fmt: skip
-def test_a_risky_call_waits_for_a_person(operations, sent, resume, made):
+def test_a_risky_call_waits_for_a_person(operations, sent, resume, executed):
     agent = with_tools(
         operations,
         [send_mail],
@@ -434,7 +413,7 @@ def test_a_risky_call_waits_for_a_person(operations, sent, resume, made):
     (question,) = paused["__interrupt__"]
     assert (question.value["tool"], question.value["arguments"], sent) == ("send_mail", MAIL, [])
     (answer,) = answers(agent.invoke(Command(resume=resume), config))
-    assert (len(sent), answer.status) == (made, "success" if made else "error")
+    assert (len(sent), answer.status) == (executed, "success" if executed else "error")
     if "Fridays" in str(resume):
         assert "not on Fridays" in answer.content
 
@@ -460,23 +439,17 @@ def test_a_tool_that_pauses_by_itself_is_called_again_when_the_run_is_resumed(op
 
 def test_arguments_that_the_framework_injects_are_no_business_of_the_model(operations, sent):
     @tool
-    def note(
-        text: str, state: Annotated[dict, InjectedState], call: Annotated[str, InjectedToolCallId]
-    ) -> str:
+    def note(text: str, state: Annotated[dict, InjectedState], call: Annotated[str, InjectedToolCallId]) -> str:
         """Take a note."""
         sent.append((text, len(state["messages"]), call))
         return "noted"
 
-    made, forged = run(
+    valid, forged = run(
         with_tools(
-            operations,
-            [note],
-            {"note": "low"},
-            calls("note", 1, text="a"),
-            calls("note", 2, text="b", state={}),
+            operations, [note], {"note": "low"}, calls("note", 1, text="a"), calls("note", 2, text="b", state={})
         )
     )
-    assert (made.content, sent) == ("noted", [("a", 2, "call-1")])
+    assert (valid.content, sent) == ("noted", [("a", 2, "call-1")])
     assert forged.status == "error"
 
 
@@ -498,9 +471,7 @@ def test_validators_of_the_tools_model_speak_before_the_call(operations, sent):
         return "ordered"
 
     wrong, right = run(
-        with_tools(
-            operations, [order], {"order": "low"}, calls("order", 1, pieces=5), calls("order", 2, pieces=24)
-        )
+        with_tools(operations, [order], {"order": "low"}, calls("order", 1, pieces=5), calls("order", 2, pieces=24))
     )
     assert "only whole dozens" in wrong.content
     assert wrong.additional_kwargs["agentrag"]["status"] == "invalid"
@@ -510,21 +481,12 @@ def test_validators_of_the_tools_model_speak_before_the_call(operations, sent):
 def test_a_tool_described_by_a_json_schema_is_checked_too(operations, sent):
     from langchain_core.tools import StructuredTool
 
-    schema = {
-        "type": "object",
-        "properties": {"pieces": {"type": "integer", "multipleOf": 12}},
-        "required": ["pieces"],
-    }
+    schema = {"type": "object", "properties": {"pieces": {"type": "integer", "multipleOf": 12}}, "required": ["pieces"]}
     order = StructuredTool(
-        name="order",
-        description="Order.",
-        args_schema=schema,
-        func=lambda pieces: sent.append(pieces) or "ordered",
+        name="order", description="Order.", args_schema=schema, func=lambda pieces: sent.append(pieces) or "ordered"
     )
     wrong, right = run(
-        with_tools(
-            operations, [order], {"order": "low"}, calls("order", 1, pieces=5), calls("order", 2, pieces=24)
-        )
+        with_tools(operations, [order], {"order": "low"}, calls("order", 1, pieces=5), calls("order", 2, pieces=24))
     )
     assert (wrong.status, right.content, sent) == ("error", "ordered", [24])
 
@@ -544,18 +506,14 @@ def test_artifacts_and_blocks_are_replayed(operations):
 
 def test_a_command_changes_the_state_once_and_its_message_is_replayed(operations, sent):
     @tool
-    def remember(what: str, call: Annotated[str, InjectedToolCallId]) -> Command:
+    def remember(text: str, call: Annotated[str, InjectedToolCallId]) -> Command:
         """Remember."""
-        sent.append(what)
-        return Command(update={"messages": [ToolMessage(f"remembered {what}", tool_call_id=call)]})
+        sent.append(text)
+        return Command(update={"messages": [ToolMessage(f"remembered {text}", tool_call_id=call)]})
 
     first, again = run(
         with_tools(
-            operations,
-            [remember],
-            {"remember": "low"},
-            calls("remember", 1, what="a"),
-            calls("remember", 2, what="a"),
+            operations, [remember], {"remember": "low"}, calls("remember", 1, text="a"), calls("remember", 2, text="a")
         )
     )
     assert first.content == "remembered a"
@@ -570,7 +528,7 @@ def test_a_tool_that_only_reads_is_checked_and_made_each_time(operations, sent):
         calls("break_off", 3, to="a"),
         calls("send_mail", 4),
     ]
-    found = run(with_tools(operations, [send_mail, break_off], rules, *steps))
-    assert [message.status for message in found] == ["success", "success", "error", "error"]
+    messages = run(with_tools(operations, [send_mail, break_off], rules, *steps))
+    assert [message.status for message in messages] == ["success", "success", "error", "error"]
     assert len(sent) == 3
     assert operations.for_agent("lina").unresolved() == []

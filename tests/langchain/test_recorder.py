@@ -39,9 +39,9 @@ def indexer(tmp_path):
 
 @pytest.fixture
 def table(tmp_path):
-    made = MemoryTable(f"sqlite:///{tmp_path / 'memory.db'}")
-    yield made
-    made.engine.dispose()
+    table = MemoryTable(f"sqlite:///{tmp_path / 'memory.db'}")
+    yield table
+    table.engine.dispose()
 
 
 @tool
@@ -56,9 +56,9 @@ def broken(part: str) -> str:
     raise ValueError(f"no line to the warehouse for {part}")
 
 
-def run(middleware, steps, said="hi", *, tools=(stock,), config=None, **options):
+def run(middleware, steps, question="hi", *, tools=(stock,), config=None, **options):
     agent = create_agent(ScriptedModel(steps=list(steps)), list(tools), middleware=[middleware], **options)
-    messages = said if isinstance(said, list) else [("user", said)]
+    messages = question if isinstance(question, list) else [("user", question)]
     return agent.invoke({"messages": messages}, config or {"configurable": {"thread_id": "t-1"}})
 
 
@@ -76,19 +76,15 @@ CONVERSATION = [calls("stock", part="快插接头 QX-8"), AIMessage("换快插�
 def test_a_run_is_found_by_the_next_question(indexer, table, asynchronous):
     recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina")
     agent = create_agent(ScriptedModel(steps=CONVERSATION), [stock], middleware=[recorder])
-    given = {"messages": [("user", "报警 E1102 停机了，what now?")]}, {"configurable": {"thread_id": "t-1"}}
+    run_input = ({"messages": [("user", "报警 E1102 停机了，what now?")]}, {"configurable": {"thread_id": "t-1"}})
     start = datetime.now(UTC)
     if asynchronous:
-        asyncio.run(agent.ainvoke(*given))
+        asyncio.run(agent.ainvoke(*run_input))
     else:
-        agent.invoke(*given)
+        agent.invoke(*run_input)
     assert recorder.recorder.problems == ()
     entries = table.read("lina", session="t-1")
-    assert [(type(entry).__name__, entry.position) for entry in entries] == [
-        ("Turn", 0),
-        ("ToolCall", 1),
-        ("Turn", 2),
-    ]
+    assert [(type(entry).__name__, entry.position) for entry in entries] == [("Turn", 0), ("ToolCall", 1), ("Turn", 2)]
     call = entries[1]
     assert (call.tool, call.arguments, call.result) == (
         "stock",
@@ -114,22 +110,22 @@ def test_a_run_is_found_by_the_next_question(indexer, table, asynchronous):
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    ("said", "answer", "query"),
+    ("question", "answer", "query"),
     [
         ("我妈妈对花生过敏，点菜的时候请注意", "好的，记住了", "which food must her mother not eat"),
         ("The product launch is postponed to the first Friday of May", "Noted.", "产品什么时候发布"),
     ],
 )
-def test_a_run_is_found_by_meaning(tmp_path, table, said, answer, query):
+def test_a_run_is_found_by_meaning(tmp_path, table, question, answer, query):
     with DualIndexer(tmp_path / "store", "local") as indexer:
-        run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), [AIMessage(answer)], said)
+        run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), [AIMessage(answer)], question)
         run(
             MemoryRecorderMiddleware(indexer, table, agent_id="lina"),
             [AIMessage("done")],
             "Please export the quarterly report as a table",
             config={"configurable": {"thread_id": "t-2"}},
         )
-        assert indexer.search(query, 1, agent_id="lina", filter={"role": "user"})[0].text == said
+        assert indexer.search(query, 1, agent_id="lina", filter={"role": "user"})[0].text == question
         assert indexer.search(query, agent_id="otto") == []
 
 
@@ -154,28 +150,23 @@ def test_parallel_calls_are_kept_each(indexer, table, ids):
         ],
     )
     run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), [both, AIMessage("done")])
-    kept = [entry for entry in table.read("lina") if hasattr(entry, "tool")]
-    assert sorted(entry.arguments["part"] for entry in kept) == ["M18", "QX-8"]
-    assert all(entry.arguments["part"] in entry.result for entry in kept)
+    tool_calls = [entry for entry in table.read("lina") if hasattr(entry, "tool")]
+    assert sorted(entry.arguments["part"] for entry in tool_calls) == ["M18", "QX-8"]
+    assert all(entry.arguments["part"] in entry.result for entry in tool_calls)
     assert "I look both up" in texts(indexer, query="look both up")
 
 
 def test_one_call_id_used_again_is_another_call(indexer, table):
     steps = [calls("stock", 1, part="QX-8"), calls("stock", 1, part="M18"), AIMessage("done")]
     run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), steps)
-    assert [entry.arguments["part"] for entry in table.read("lina") if hasattr(entry, "tool")] == [
-        "QX-8",
-        "M18",
-    ]
+    assert [entry.arguments["part"] for entry in table.read("lina") if hasattr(entry, "tool")] == ["QX-8", "M18"]
 
 
 def test_what_is_no_text_is_noted(indexer, table):
-    said = [
-        HumanMessage(
-            [{"type": "text", "text": "看这个"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
-        )
+    messages = [
+        HumanMessage([{"type": "text", "text": "看这个"}, {"type": "image_url", "image_url": {"url": "data:,x"}}])
     ]
-    run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), [AIMessage("一张图")], said)
+    run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), [AIMessage("一张图")], messages)
     assert "看这个\n[image/图片]" in texts(indexer, query="看这个")
 
 
@@ -185,12 +176,12 @@ def test_what_is_no_text_is_noted(indexer, table):
 def test_a_conversation_with_a_checkpointer_is_kept_once(indexer, table):
     saver = InMemorySaver()
     model = ScriptedModel(steps=[calls("stock", part="QX-8"), AIMessage("14 件"), AIMessage("in B2")])
-    for said in ("how many QX-8?", "where?"):
+    for question in ("how many QX-8?", "where?"):
         # each turn by a process of its own: nothing remembered but the table and the store
         recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina")
         agent = create_agent(model, [stock], middleware=[recorder], checkpointer=saver)
         for _ in agent.stream(
-            {"messages": [("user", said)]}, {"configurable": {"thread_id": "t-1"}}, stream_mode="messages"
+            {"messages": [("user", question)]}, {"configurable": {"thread_id": "t-1"}}, stream_mode="messages"
         ):
             pass
     written = [getattr(entry, "text", None) or entry.result for entry in table.read("lina")]
@@ -228,9 +219,7 @@ def test_a_tool_that_asks_back_is_kept_when_it_is_done(indexer, table):
 
     recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina")
     steps = [calls("order", part="QX-8"), AIMessage("done")]
-    agent = create_agent(
-        ScriptedModel(steps=steps), [order], middleware=[recorder], checkpointer=InMemorySaver()
-    )
+    agent = create_agent(ScriptedModel(steps=steps), [order], middleware=[recorder], checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "t-1"}}
     agent.invoke({"messages": [("user", "order QX-8")]}, config)
     assert [type(entry).__name__ for entry in table.read("lina")] == ["Turn"]
@@ -259,8 +248,8 @@ def test_a_call_that_is_tried_again_is_kept_as_it_ended(indexer, table):
     )
     agent.invoke({"messages": [("user", "?")]}, {"configurable": {"thread_id": "t-1"}})
     assert len(tries) == 2
-    kept = [entry for entry in table.read("lina") if hasattr(entry, "tool")]
-    assert [(entry.outcome, entry.result) for entry in kept] == [("ok", "there are 14")]
+    tool_calls = [entry for entry in table.read("lina") if hasattr(entry, "tool")]
+    assert [(entry.outcome, entry.result) for entry in tool_calls] == [("ok", "there are 14")]
     assert not any("line is down" in text for text in texts(indexer, query="line is down"))
 
 
@@ -294,12 +283,12 @@ def labelled_tool(indexer):
     @tool
     def look_up(question: str) -> str:
         """As much about each passage as there is of it, as the tools of langmem write."""
-        found = [
+        records = [
             {"namespace": ["memories", "u1"], "key": "629d22da-b7fe-4954-9e28-818be9d08818", "value": {"content": hit.text},
              "created_at": "2026-11-30T02:15:50.035175+00:00", "updated_at": "2026-11-30T02:15:50.035175+00:00", "score": hit.score}
             for hit in indexer.search(question, agent_id="lina")
         ]  # fmt: skip
-        return json.dumps(found * 2 + [{"more": "labels " * 40}])
+        return json.dumps(records * 2 + [{"more": "labels " * 40}])
 
     return look_up
 
@@ -314,8 +303,8 @@ def test_what_was_recalled_is_not_kept_again(indexer, table, make, searches):
     run(recorder, [calls("look_up", **{name: "E1102"}), AIMessage("ok")], tools=[recalling])
     assert texts(indexer).count(SECRET) == 1
     assert sum("快插接头" in text for text in texts(indexer)) == 1
-    kept = [entry for entry in table.read("lina") if hasattr(entry, "tool")]
-    assert [(entry.tool, entry.result) for entry in kept] == ([("look_up", None)] if searches else [])
+    tool_calls = [entry for entry in table.read("lina") if hasattr(entry, "tool")]
+    assert [(entry.tool, entry.result) for entry in tool_calls] == ([("look_up", None)] if searches else [])
 
 
 def test_the_tools_of_the_package_are_never_kept(indexer, table):
@@ -331,8 +320,8 @@ def test_a_question_is_not_what_the_search_for_its_answer_finds(indexer, table):
     recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina")
     steps = [calls("stock", part="QX-8"), calls("search", 2, query="E1102 怎么修"), AIMessage("ok")]
     result = run(recorder, steps, "E1102 怎么修", tools=[stock, *tools])
-    found = result["messages"][-2].artifact
-    assert [record["text"] for record in found] == ['stock(part="QX-8")\n→ QX-8: 14 件，柜 B2'] or found == []
+    records = result["messages"][-2].artifact
+    assert [record["text"] for record in records] == ['stock(part="QX-8")\n→ QX-8: 14 件，柜 B2'] or records == []
     assert "E1102 怎么修" in texts(indexer)
 
 
@@ -361,8 +350,7 @@ def test_a_tool_that_quotes_little_is_kept(indexer, table):
         """Orders."""
         hit = indexer.search("E1102", agent_id="lina")[0]
         return (
-            f"Order 20260302-7741 for part {part} was placed with the supplier in Hangzhou, delivery on Friday. "
-            * 2
+            f"Order 20260302-7741 for part {part} was placed with the supplier in Hangzhou, delivery on Friday. " * 2
             + hit.text[:30]
         )
 
@@ -377,8 +365,8 @@ def test_a_tool_that_quotes_little_is_kept(indexer, table):
 def test_passages_put_into_a_question_are_left_out(indexer, table):
     indexer.index_documents([SourceDocument("manual", SECRET)], "lina")
     context = "\n".join(hit.text for hit in indexer.search("E1102", agent_id="lina"))
-    said = f"Use the following context:\n{context}\n\n问题：备件还有几个 QX-8？"
-    run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), [AIMessage("14")], said)
+    text = f"Use the following context:\n{context}\n\n问题：备件还有几个 QX-8？"
+    run(MemoryRecorderMiddleware(indexer, table, agent_id="lina"), [AIMessage("14")], text)
     turn = table.read("lina")[0].text
     assert "问题：备件还有几个 QX-8？" in turn
     assert "第三层抽屉" not in turn
@@ -394,9 +382,7 @@ def test_what_other_middleware_puts_in_is_not_kept(indexer, table):
     agent = create_agent(
         ScriptedModel(steps=[AIMessage("ok")]), [], middleware=[recorder, Recall()], system_prompt="7741"
     )
-    agent.invoke(
-        {"messages": [SystemMessage("be nice 7741"), ("user", "hello")]}, {"configurable": {"thread_id": "t"}}
-    )
+    agent.invoke({"messages": [SystemMessage("be nice 7741"), ("user", "hello")]}, {"configurable": {"thread_id": "t"}})
     assert [entry.text for entry in table.read("lina")] == ["hello", "ok"]
 
 
@@ -413,22 +399,18 @@ def test_nothing_secret_is_stored_or_indexed(indexer, table, tmp_path):
         return "13912345678 is the number"
 
     recorder = MemoryRecorderMiddleware(indexer, table, agent_id="lina", redact=redact)
-    steps = [
-        calls("phone", of="王 13800138000", more={"list": ["13700137000", 5, None]}),
-        AIMessage("打 13912345678"),
-    ]
+    steps = [calls("phone", of="王 13800138000", more={"list": ["13700137000", 5, None]}), AIMessage("打 13912345678")]
     run(recorder, steps, "我的电话是 13800138000", tools=[phone])
     run(recorder, [AIMessage("fine")], "TOP SECRET plan", config={"configurable": {"thread_id": "t-2"}})
-    kept = " ".join(texts(indexer, query="电话 phone plan"))
-    assert kept.count("[电话]") == 5
+    recorded = " ".join(texts(indexer, query="电话 phone plan"))
+    assert recorded.count("[电话]") == 5
     assert [entry.text for entry in table.read("lina", session="t-2")] == ["fine"]
     table.engine.dispose()
     for path in tmp_path.rglob("*"):
         if path.is_file():
             content = path.read_bytes()
             assert not any(
-                secret in content
-                for secret in (b"13800138000", b"13912345678", b"13700137000", b"TOP SECRET")
+                secret in content for secret in (b"13800138000", b"13912345678", b"13700137000", b"TOP SECRET")
             ), path
 
 
@@ -454,21 +436,21 @@ def test_redaction_sees_what_will_be_read(indexer, table):
         indexer, table, agent_id="lina", redact=lambda text: text.replace("张三丰", "某人")
     )
     run(recorder, [calls("record", of=json.dumps(["张三丰"])), AIMessage("ok")], tools=[record])
-    kept = " ".join(texts(indexer, query="某人 room"))
-    assert kept.count("某人") == 2
-    assert "张三丰" not in kept + repr(table.read("lina"))
+    recorded = " ".join(texts(indexer, query="某人 room"))
+    assert recorded.count("某人") == 2
+    assert "张三丰" not in recorded + repr(table.read("lina"))
 
 
 @pytest.mark.parametrize("most", [100, 500, 8_000])
 def test_a_long_result_keeps_its_beginning_and_its_end(indexer, table, most):
     @tool
-    def dump(what: str) -> str:
+    def dump(text: str) -> str:
         """A long result."""
         return "开头 beginning " + "数据 data " * 20_000 + "结尾 ending"
 
     run(
         MemoryRecorderMiddleware(indexer, table, agent_id="lina", max_chars=most),
-        [calls("dump", what="x"), AIMessage("ok")],
+        [calls("dump", text="x"), AIMessage("ok")],
         tools=[dump],
     )
     result = table.read("lina")[1].result
@@ -484,8 +466,8 @@ def test_a_long_result_keeps_its_beginning_and_its_end(indexer, table, most):
 def test_the_run_names_the_agent(indexer, table):
     recorder = MemoryRecorderMiddleware(indexer, table, agent_id_key="agent")
     for agent in ("lina", "otto"):
-        said = f"my code is {'7741' if agent == 'lina' else '1234'}"
-        run(recorder, [AIMessage("ok")], said, config={"configurable": {"thread_id": "t", "agent": agent}})
+        secret = f"my code is {'7741' if agent == 'lina' else '1234'}"
+        run(recorder, [AIMessage("ok")], secret, config={"configurable": {"thread_id": "t", "agent": agent}})
     assert [entry.text for entry in table.read("lina")] == ["my code is 7741", "ok"]
     assert not any("7741" in text for text in texts(indexer, "otto", "my code 7741"))
     assert not any("1234" in text for text in texts(indexer, "lina", "my code 1234"))
@@ -510,12 +492,7 @@ def test_agents_at_work_at_the_same_time_keep_their_own(indexer, table):
     def work(agent: str) -> None:
         recorder = MemoryRecorderMiddleware(indexer, table, agent_id=agent)
         for turn in range(3):
-            run(
-                recorder,
-                CONVERSATION,
-                f"{agent} turn {turn}",
-                config={"configurable": {"thread_id": f"t-{turn}"}},
-            )
+            run(recorder, CONVERSATION, f"{agent} turn {turn}", config={"configurable": {"thread_id": f"t-{turn}"}})
         assert recorder.recorder.problems == ()
 
     threads = [threading.Thread(target=work, args=(agent,)) for agent in ("lina", "otto", "a%")]
@@ -537,9 +514,7 @@ def test_agents_at_work_at_the_same_time_keep_their_own(indexer, table):
 
 
 def test_a_table_that_cannot_be_reached_does_not_stop_the_agent(indexer, tmp_path, caplog):
-    recorder = MemoryRecorderMiddleware(
-        indexer, f"sqlite:///{tmp_path}/missing/folder/memory.db", agent_id="lina"
-    )
+    recorder = MemoryRecorderMiddleware(indexer, f"sqlite:///{tmp_path}/missing/folder/memory.db", agent_id="lina")
     assert run(recorder, CONVERSATION)["messages"][-1].content == "换快插接头，在 cabinet B2。"
     assert len(recorder.recorder.problems) == 3
     assert "memory table" in caplog.text
@@ -558,12 +533,7 @@ def test_what_could_not_be_indexed_is_indexed_with_the_next_entry(indexer, table
     assert texts(indexer) == []
     assert "disk is full" in recorder.recorder.problems[-1]
     monkeypatch.setattr(indexer, "index_documents", whole)
-    run(
-        recorder,
-        [AIMessage("second answer")],
-        "second question",
-        config={"configurable": {"thread_id": "t-2"}},
-    )
+    run(recorder, [AIMessage("second answer")], "second question", config={"configurable": {"thread_id": "t-2"}})
     assert len(texts(indexer, query="first second question answer")) == 4
 
 

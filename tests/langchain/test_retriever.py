@@ -20,12 +20,8 @@ from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError
 
 MANUAL = [
     Document("报警 E1102：主轴过热，清洁滤网后重启。", id="a", metadata={"lang": "zh", "year": 2024}),
-    Document(
-        "Alarm E1102: the spindle overheats; clean the filter.", id="b", metadata={"lang": "en", "year": 2025}
-    ),
-    Document(
-        "年假由班组长批准。Leave needs the team leader.", id="c", metadata={"lang": "mixed", "year": 2024}
-    ),
+    Document("Alarm E1102: the spindle overheats; clean the filter.", id="b", metadata={"lang": "en", "year": 2025}),
+    Document("年假由班组长批准。Leave needs the team leader.", id="c", metadata={"lang": "mixed", "year": 2024}),
     Document("The canteen opens at 11:30.", id="d", metadata={"lang": "en", "year": 2023}),
 ]
 
@@ -54,10 +50,10 @@ def ids(documents):
 @pytest.mark.parametrize("query", ["主轴过热", "spindle filter", "E1102 怎么 fix", "年假 leave"])
 def test_exactly_k_documents_come_back_sync_async_and_batched(retriever, query):
     for k in (1, 2, 4):
-        found = retriever.invoke(query, k=k)
-        assert len(found) == k
-        assert asyncio.run(retriever.ainvoke(query, k=k)) == found
-        assert retriever.batch([query, query], k=k) == [found, found]
+        documents = retriever.invoke(query, k=k)
+        assert len(documents) == k
+        assert asyncio.run(retriever.ainvoke(query, k=k)) == documents
+        assert retriever.batch([query, query], k=k) == [documents, documents]
     assert len(retriever.invoke(query, k=50)) == len(MANUAL)
 
 
@@ -136,9 +132,7 @@ def test_keyword_search_returns_no_document_without_a_matching_word(retriever):
     assert retriever.invoke("qzxv", search_type="keyword") == []
 
 
-def test_scores_are_in_the_unit_interval_whatever_the_length_of_vectors_and_a_threshold_parts_good_from_bad(
-    tmp_path,
-):
+def test_scores_are_in_the_unit_interval_whatever_the_length_of_vectors_and_a_threshold_parts_good_from_bad(tmp_path):
     class Unnormalised(HashingEmbeddings):
         def embed_query(self, text):
             return [37.5 * number for number in super().embed_query(text)]
@@ -169,9 +163,9 @@ def test_a_cap_per_document_still_gives_k_documents(tmp_path):
     long = "\n\n".join(f"# 第{number}章 spindle\n\n" + "主轴 spindle 保养。" * 40 for number in range(30))
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.index_documents([Document(long, id="long"), *MANUAL])
-        found = HybridRetriever(indexer=indexer, k=5, max_per_document=1).invoke("主轴 spindle")
-        assert len(found) == 5
-        assert len({document.metadata["doc_id"] for document in found}) == 5
+        documents = HybridRetriever(indexer=indexer, k=5, max_per_document=1).invoke("主轴 spindle")
+        assert len(documents) == 5
+        assert len({document.metadata["doc_id"] for document in documents}) == 5
 
 
 class Backwards(BaseDocumentCompressor):
@@ -188,8 +182,7 @@ class Scoring(BaseDocumentCompressor):
         ranked = sorted(documents, key=lambda document: "canteen" not in document.page_content)
         return [
             Document(
-                page_content=document.page_content,
-                metadata={**document.metadata, "relevance_score": 1 / (1 + rank)},
+                page_content=document.page_content, metadata={**document.metadata, "relevance_score": 1 / (1 + rank)}
             )
             for rank, document in enumerate(ranked)
         ]
@@ -209,23 +202,19 @@ class CrossEncoder:
 )
 async def test_any_reranker_decides_the_order_and_the_score(indexer, reranker):
     retriever = HybridRetriever(indexer=indexer, k=1, fetch_k=4, reranker=reranker)
-    (found,) = retriever.invoke("E1102")
-    assert found.id == "d"
-    assert 0.9 < found.metadata["score"] <= 1
-    assert "relevance_score" not in found.metadata
-    assert await retriever.ainvoke("E1102") == [found]
+    (document,) = retriever.invoke("E1102")
+    assert document.id == "d"
+    assert 0.9 < document.metadata["score"] <= 1
+    assert "relevance_score" not in document.metadata
+    assert await retriever.ainvoke("E1102") == [document]
 
 
 def test_a_compressor_may_leave_documents_out(indexer):
     plain = HybridRetriever(indexer=indexer, k=4).invoke("E1102")
-    assert (
-        ids(HybridRetriever(indexer=indexer, k=4, reranker=Backwards()).invoke("E1102")) == ids(plain)[:0:-1]
-    )
+    assert ids(HybridRetriever(indexer=indexer, k=4, reranker=Backwards()).invoke("E1102")) == ids(plain)[:0:-1]
 
 
-@pytest.mark.parametrize(
-    "broken", [lambda query, texts: [float("nan")] * len(texts), lambda query, texts: [1.0]]
-)
+@pytest.mark.parametrize("broken", [lambda query, texts: [float("nan")] * len(texts), lambda query, texts: [1.0]])
 def test_a_broken_reranker_leaves_the_order_of_the_search(indexer, broken):
     plain = HybridRetriever(indexer=indexer, k=3).invoke("E1102")
     assert HybridRetriever(indexer=indexer, k=3, reranker=broken).invoke("E1102") == plain
@@ -235,14 +224,14 @@ def test_metadata_comes_back_whole_and_the_score_key_can_be_moved_or_left_out(tm
     own = {"score": 5, "doc_id": "mine", "嵌套": {"列表": [1, None, "中"]}}
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.index_documents([Document("文本 text", id="x", metadata=own)])
-        (found,) = HybridRetriever(indexer=indexer).invoke("文本")
-        assert own.items() <= found.metadata.items()
+        (document,) = HybridRetriever(indexer=indexer).invoke("文本")
+        assert own.items() <= document.metadata.items()
         (moved,) = HybridRetriever(indexer=indexer, score_key="relevance").invoke("文本")
         assert (moved.metadata["score"], 0 <= moved.metadata["relevance"] <= 1) == (5, True)
         (without,) = HybridRetriever(indexer=indexer, score_key=None).invoke("文本")
         assert "relevance" not in without.metadata
-        (told,) = HybridRetriever(indexer=indexer, explain=True).invoke("文本")
-        assert told.metadata["explanation"]["keyword"]["rank"] == 1
+        (explained,) = HybridRetriever(indexer=indexer, explain=True).invoke("文本")
+        assert explained.metadata["explanation"]["keyword"]["rank"] == 1
 
 
 # -- identity ---------------------------------------------------------------------------------------------------------
@@ -253,22 +242,22 @@ def test_without_an_agent_only_shared_documents_are_seen(retriever):
 
 
 def test_an_agent_sees_its_own_and_the_shared_documents(retriever):
-    seen = retriever.for_agent("lina").invoke("口令 password", k=50)
-    assert "note" in ids(seen)
-    assert not any("9935" in document.page_content for document in seen)
+    documents = retriever.for_agent("lina").invoke("口令 password", k=50)
+    assert "note" in ids(documents)
+    assert not any("9935" in document.page_content for document in documents)
 
 
 async def test_the_agent_may_come_from_each_run(indexer):
     retriever = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
     for agent, secret, other in (("lina", "7741", "9935"), ("otto", "9935", "7741")):
         config = {"configurable": {"agent_id": agent}}
-        for found in (
+        for documents in (
             retriever.invoke("口令 password", config),
             await retriever.ainvoke("口令 password", config),
             retriever.batch(["口令 password"], config)[0],
             (RunnableLambda(lambda query: query) | retriever).invoke("口令 password", config),
         ):
-            text = "".join(document.page_content for document in found)
+            text = "".join(document.page_content for document in documents)
             assert secret in text
             assert other not in text
 
@@ -276,13 +265,11 @@ async def test_the_agent_may_come_from_each_run(indexer):
 async def test_runs_side_by_side_keep_their_agents_apart(indexer):
     retriever = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
     agents = ["lina", "otto"] * 10
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         *(retriever.ainvoke("口令 password", {"configurable": {"agent_id": agent}}) for agent in agents)
     )
-    for agent, documents in zip(agents, found, strict=True):
-        assert ("7741" if agent == "lina" else "9935") in "".join(
-            document.page_content for document in documents
-        )
+    for agent, documents in zip(agents, results, strict=True):
+        assert ("7741" if agent == "lina" else "9935") in "".join(document.page_content for document in documents)
 
 
 async def test_a_run_that_names_no_agent_fails_or_sees_shared_documents_by_choice(indexer):
@@ -305,9 +292,7 @@ async def test_a_run_that_names_no_agent_fails_or_sees_shared_documents_by_choic
 @pytest.mark.parametrize("agent", ["", 7, ["lina"], "\ud800"])
 def test_a_run_that_names_an_impossible_agent_fails(indexer, agent):
     with pytest.raises((ScopeError, TypeError)):
-        HybridRetriever(indexer=indexer, agent_id_key="agent_id").invoke(
-            "口令", {"configurable": {"agent_id": agent}}
-        )
+        HybridRetriever(indexer=indexer, agent_id_key="agent_id").invoke("口令", {"configurable": {"agent_id": agent}})
 
 
 def test_an_agent_is_bound_or_comes_from_the_run_but_is_never_a_default(indexer, retriever):
@@ -316,12 +301,7 @@ def test_an_agent_is_bound_or_comes_from_the_run_but_is_never_a_default(indexer,
     with pytest.raises(ScopeError, match="fall back"):
         retriever.configurable_fields(agent_id=ConfigurableField(id="agent_id"))
     assert (
-        len(
-            retriever.configurable_fields(k=ConfigurableField(id="k")).invoke(
-                "E1102", {"configurable": {"k": 1}}
-            )
-        )
-        == 1
+        len(retriever.configurable_fields(k=ConfigurableField(id="k")).invoke("E1102", {"configurable": {"k": 1}})) == 1
     )
 
 
@@ -334,9 +314,7 @@ def test_the_agent_may_come_from_a_graphs_context(indexer):
 
     retriever = HybridRetriever(indexer=indexer, k=50, agent_id_key="agent_id")
     graph = StateGraph(dict, context_schema=Context)
-    graph.add_node(
-        "look", lambda state: {"seen": "".join(d.page_content for d in retriever.invoke("口令 password"))}
-    )
+    graph.add_node("look", lambda state: {"seen": "".join(d.page_content for d in retriever.invoke("口令 password"))})
     graph.add_edge(START, "look")
     graph.add_edge("look", END)
     app = graph.compile()
@@ -364,10 +342,10 @@ def test_agents_with_alike_names_are_strangers(tmp_path, mine, theirs):
         indexer.index_documents([Document("their secret 9935", id="n")], agent_id=theirs)
         indexer.index_documents([Document("my note 7741", id="n")], agent_id=mine)
         for search_type in ("hybrid", "vector", "keyword", "mmr"):
-            found = HybridRetriever(indexer=indexer, agent_id=mine, search_type=search_type, k=9).invoke(
+            documents = HybridRetriever(indexer=indexer, agent_id=mine, search_type=search_type, k=9).invoke(
                 "secret note 9935"
             )
-            assert [document.page_content for document in found] in (["my note 7741"], [])
+            assert [document.page_content for document in documents] in (["my note 7741"], [])
 
 
 # -- tracing, copies, loops -------------------------------------------------------------------------------------------
@@ -377,9 +355,7 @@ class Recorder(BaseCallbackHandler):
     def __init__(self):
         self.started, self.ended, self.failed = [], [], []
 
-    def on_retriever_start(
-        self, serialized, query, *, run_id, parent_run_id=None, tags=None, metadata=None, **kwargs
-    ):
+    def on_retriever_start(self, serialized, query, *, run_id, parent_run_id=None, tags=None, metadata=None, **kwargs):
         self.started.append((kwargs.get("name"), parent_run_id, run_id, tags, metadata))
 
     def on_retriever_end(self, documents, *, run_id, **kwargs):
@@ -390,10 +366,10 @@ class Recorder(BaseCallbackHandler):
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-def test_a_tracer_sees_one_child_run_per_leg(retriever, way):
+def test_a_tracer_sees_one_child_run_per_index(retriever, way):
     recorder = Recorder()
     config = {"callbacks": [recorder]}
-    found = (
+    documents = (
         retriever.invoke("E1102 主轴", config)
         if way == "sync"
         else asyncio.run(retriever.ainvoke("E1102 主轴", config))
@@ -405,8 +381,8 @@ def test_a_tracer_sees_one_child_run_per_leg(retriever, way):
     ]
     assert {child[1] for child in children} == {parent[2]}
     ended = dict(recorder.ended)
-    assert ended[parent[2]] == ids(found)
-    assert all(set(ended[child[2]]) <= set(ids(found)) for child in children)
+    assert ended[parent[2]] == ids(documents)
+    assert all(set(ended[child[2]]) <= set(ids(documents)) for child in children)
     metadata = parent[4]
     assert metadata["ls_retriever_name"] == "agentrag"
     assert metadata["ls_embedding_model"]
@@ -428,9 +404,7 @@ def test_a_user_may_subclass_it(indexer):
         greeting: str = "bitte"
 
         def _get_relevant_documents(self, query, *, run_manager, **kwargs):
-            return super()._get_relevant_documents(
-                query.removesuffix(self.greeting), run_manager=run_manager, **kwargs
-            )
+            return super()._get_relevant_documents(query.removesuffix(self.greeting), run_manager=run_manager, **kwargs)
 
     assert ids(Polite(indexer=indexer, k=1).invoke("spindle bitte")) == ["b"]
     assert isinstance(Polite(indexer=indexer).for_agent("lina"), Polite)

@@ -18,9 +18,7 @@ from tests.fences import unfenced
 def engine(tmp_path):
     engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
     with engine.begin() as connection:
-        connection.execute(
-            text("CREATE TABLE orders(id INTEGER PRIMARY KEY, customer TEXT, total REAL, on_date DATE)")
-        )
+        connection.execute(text("CREATE TABLE orders(id INTEGER PRIMARY KEY, customer TEXT, total REAL, on_date DATE)"))
         connection.execute(text("CREATE TABLE secrets(word TEXT)"))
         connection.execute(text("INSERT INTO secrets VALUES ('7741')"))
         for number in range(120):
@@ -47,9 +45,7 @@ def counted(engine):
 
 
 async def test_a_select_is_answered_with_rows_for_the_model_and_the_program(tool):
-    message = call(
-        tool, "SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer ORDER BY 1"
-    )
+    message = call(tool, "SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer ORDER BY 1")
     assert message.artifact == [
         {"customer": "Smith", "n": 60, "total": 5310.0},
         {"customer": "张三", "n": 60, "total": 5400.0},
@@ -137,7 +133,7 @@ def test_the_description_holds_the_schema_of_the_open_tables_only(tool):
     assert "sqlite" in tool.description
 
 
-def test_a_mistake_comes_back_as_what_the_database_said(tool):
+def test_a_wrong_query_returns_the_message_of_the_database(tool):
     assert "no such column: custmer" in call(tool, "SELECT custmer FROM orders").content
     assert "No row matches" in call(tool, "SELECT * FROM orders WHERE id = -1").content
     assert "no argument 'query'" in tool.invoke({"query": "SELECT 1"})

@@ -50,14 +50,12 @@ def indexer(tmp_path: Path, now: list[dt.datetime]) -> Iterator[DualIndexer]:
         yield opened
 
 
-def names(found: list) -> set[str]:
-    return {getattr(one, "id", None) or one.doc_id for one in found}
+def names(documents: list) -> set[str]:
+    return {getattr(one, "id", None) or one.doc_id for one in documents}
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_retriever_is_bound_to_a_range_that_a_call_can_only_narrow(
-    query: str, indexer: DualIndexer
-) -> None:
+def test_a_retriever_is_bound_to_a_range_that_a_call_can_only_narrow(query: str, indexer: DualIndexer) -> None:
     retriever = HybridRetriever(indexer=indexer, k=9, after=NOON - 3 * DAY, before=NOON)
     assert names(retriever.invoke(query)) == {"day1", "day2", "day3"}
     assert names(retriever.invoke(query, after=NOON - 2 * DAY)) == {"day1", "day2"}
@@ -73,11 +71,9 @@ def test_a_vector_store_takes_a_range_in_every_search(query: str, indexer: DualI
     window = {"after": NOON - 2 * DAY}
     expected = {"day1", "day2"}
     assert names(store.similarity_search(query, 9, **window)) == expected
-    assert names([found for found, _ in store.similarity_search_with_score(query, 9, **window)]) == expected
+    assert names([document for document, _ in store.similarity_search_with_score(query, 9, **window)]) == expected
     assert names(store.max_marginal_relevance_search(query, 9, **window)) == expected
-    assert (
-        names(store.similarity_search_by_vector(store.embeddings.embed_query(query), 9, **window)) == expected
-    )
+    assert names(store.similarity_search_by_vector(store.embeddings.embed_query(query), 9, **window)) == expected
     retriever = store.as_retriever(k=9, **window)
     assert names(retriever.invoke(query)) == expected
     assert names(retriever.invoke(query, after="2020-01-01")) == expected
@@ -96,7 +92,7 @@ def test_what_is_no_time_is_refused_at_once(bad: dict, indexer: DualIndexer) -> 
 
 def test_recency_orders_equals_on_the_langchain_faces(indexer: DualIndexer) -> None:
     order = [f"day{n}" for n in range(4)]
-    for found in (
+    for documents in (
         HybridRetriever(indexer=indexer, k=4, recency=DAY, filter={"doc_id": {"$ne": "undated"}}).invoke(
             "主轴 E1102 x"
         ),
@@ -104,7 +100,7 @@ def test_recency_orders_equals_on_the_langchain_faces(indexer: DualIndexer) -> N
             "主轴 E1102 x", 4
         ),
     ):
-        assert [one.id for one in found] == order
+        assert [one.id for one in documents] == order
     explained = HybridRetriever(indexer=indexer, k=1, recency=DAY, explain=True).invoke("主轴 E1102 x")[0]
     assert explained.metadata["explanation"]["recency"] > 0
 
@@ -112,23 +108,18 @@ def test_recency_orders_equals_on_the_langchain_faces(indexer: DualIndexer) -> N
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_model_can_ask_about_a_time(language: str, indexer: DualIndexer) -> None:
     search, _ = AgentRAGToolkit(indexer=indexer, language=language).get_tools()
-    shown = search.tool_call_schema.model_json_schema()["properties"]
-    assert ("moment" if language == "en" else "时刻") in shown["after"]["description"]
+    properties = search.tool_call_schema.model_json_schema()["properties"]
+    assert ("moment" if language == "en" else "时刻") in properties["after"]["description"]
 
-    def found(**arguments: object) -> set[str]:
-        call = {
-            "name": "search",
-            "type": "tool_call",
-            "id": "1",
-            "args": {"query": "E1102 主轴", "k": 9, **arguments},
-        }
+    def doc_ids(**arguments: object) -> set[str]:
+        call = {"name": "search", "type": "tool_call", "id": "1", "args": {"query": "E1102 主轴", "k": 9, **arguments}}
         message = search.invoke(call)
         return {record["doc_id"] for record in message.artifact or []}
 
-    assert found(after="3d", before="1d") == {"day2", "day3"}
-    assert found(since="2026-03-09T20:00:00+08:00") == {"day0", "day1"}
-    assert found(until="2026年3月6日", filter={"type": "tool_call"}) == {"day5"}
-    assert found(after="", before=None) == {f"day{n}" for n in range(6)} | {"undated"}
+    assert doc_ids(after="3d", before="1d") == {"day2", "day3"}
+    assert doc_ids(since="2026-03-09T20:00:00+08:00") == {"day0", "day1"}
+    assert doc_ids(until="2026年3月6日", filter={"type": "tool_call"}) == {"day5"}
+    assert doc_ids(after="", before=None) == {f"day{n}" for n in range(6)} | {"undated"}
     complaint = search.invoke({"query": "E1102", "after": "recently"})
     assert "7d" in complaint
     assert "recently" in complaint
@@ -156,7 +147,7 @@ def test_an_expired_document_is_gone_from_every_face(indexer: DualIndexer, now: 
     assert "onetime7741" in str(retriever.invoke("onetime7741"))
     assert "onetime7741" in read.invoke(reading)
     now[0] = NOON + DAY
-    told = [
+    results = [
         retriever.invoke("onetime7741"),
         store.similarity_search("onetime7741"),
         store.get_by_ids(["code", "code#0"]),
@@ -164,8 +155,8 @@ def test_an_expired_document_is_gone_from_every_face(indexer: DualIndexer, now: 
         read.invoke(reading),
         store.record_manager().exists(["code"]),
     ]
-    assert "onetime7741" not in str(told)
-    assert told[2] == []
+    assert "onetime7741" not in str(results)
+    assert results[2] == []
 
 
 # -- the command line -------------------------------------------------------------------------------------------------
@@ -200,11 +191,11 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_the_command_searches_in_a_range(shell: Shell) -> None:
-    def found(*args: str) -> set[str]:
+    def doc_ids(*args: str) -> set[str]:
         return {hit["doc_id"] for hit in shell.json("search", "预算", "-k", "20", *args)["hits"]}
 
-    assert found("--after", "60h") == {"turn0", "turn1", "turn2"}
-    assert found("--before", "84h", "--agent", "lina") == {"turn4", "turn5"}
+    assert doc_ids("--after", "60h") == {"turn0", "turn1", "turn2"}
+    assert doc_ids("--before", "84h", "--agent", "lina") == {"turn4", "turn5"}
     hits = shell.json("search", "budget x", "--recency", "2d")["hits"]
     assert [hit["doc_id"] for hit in hits[:2]] == ["turn0", "turn1"]
     assert hits[0]["explanation"]["recency"] > 0

@@ -16,9 +16,7 @@ from langchain_core.tools import tool as langchain_tool
 from langchain_agentrag import AgentRAGToolkit, DualIndexer, HashingEmbeddings, ReadTool, SearchTool
 from tests.fences import unfenced, without_token
 
-LONG = "".join(
-    f"第{number}步：检查主轴温度，记录读数。Step {number}: note the reading. " for number in range(400)
-)
+LONG = "".join(f"第{number}步：检查主轴温度，记录读数。Step {number}: note the reading. " for number in range(400))
 
 
 class CountingEmbeddings(Embeddings):
@@ -50,9 +48,7 @@ def indexer(tmp_path, model):
                     id="报警代码.md",
                     metadata={"source": "手册/报警代码.md", "type": "manual", "since": dt.date(2026, 3, 1)},
                 ),
-                Document(
-                    "Quotation for the new spindle.", id="q-7", metadata={"url": "https://example.org/报价/7"}
-                ),
+                Document("Quotation for the new spindle.", id="q-7", metadata={"url": "https://example.org/报价/7"}),
                 Document(LONG, id="steps", metadata={"type": "manual"}),
             ]
         )
@@ -69,13 +65,7 @@ def test_search_gives_coordinates_and_a_snippet_with_the_match_and_the_artifact_
     message = call(SearchTool(indexer=indexer), query="E1102 怎么处理", k=1)
     assert isinstance(message, ToolMessage)
     assert message.status == "success"
-    for part in (
-        'doc_id="报警代码.md"',
-        "chunk_id=0",
-        "score=",
-        'source="手册/报警代码.md"',
-        "E1102：主轴过热",
-    ):
+    for part in ('doc_id="报警代码.md"', "chunk_id=0", "score=", 'source="手册/报警代码.md"', "E1102：主轴过热"):
         assert part in message.content
     (record,) = message.artifact
     assert record["metadata"] == {"source": "手册/报警代码.md", "type": "manual", "since": "2026-03-01"}
@@ -83,7 +73,7 @@ def test_search_gives_coordinates_and_a_snippet_with_the_match_and_the_artifact_
     assert "\\u" not in message.content
 
 
-def test_a_source_that_stands_only_in_the_metadata_is_shown(indexer):
+def test_a_source_only_in_the_metadata_is_in_the_output(indexer):
     message = call(SearchTool(indexer=indexer), query="quotation spindle", k=1)
     assert "https://example.org/报价/7" in message.content
     assert message.artifact[0]["metadata"]["url"] == "https://example.org/报价/7"
@@ -124,15 +114,15 @@ def test_a_k_beyond_the_limit_is_taken_as_the_limit(indexer):
     assert call(SearchTool(indexer=indexer), query="主轴", k=10_000).status == "success"
 
 
-@pytest.mark.parametrize("given", ['{"type": "manual"}', {"type": "manual"}])
-def test_a_filter_may_come_as_json_text(indexer, given):
-    message = call(SearchTool(indexer=indexer), query="主轴 spindle", filter=given)
+@pytest.mark.parametrize("condition", ['{"type": "manual"}', {"type": "manual"}])
+def test_a_filter_may_come_as_json_text(indexer, condition):
+    message = call(SearchTool(indexer=indexer), query="主轴 spindle", filter=condition)
     assert {record["metadata"]["type"] for record in message.artifact} == {"manual"}
 
 
-@pytest.mark.parametrize("given", ["type=manual", "[1]", ["type"], {"type": {"$like": "m%"}}, {"$near": 1}])
-def test_a_filter_that_cannot_be_understood_is_a_message_and_never_ignored(indexer, given):
-    message = call(SearchTool(indexer=indexer), query="主轴", filter=given)
+@pytest.mark.parametrize("condition", ["type=manual", "[1]", ["type"], {"type": {"$like": "m%"}}, {"$near": 1}])
+def test_a_filter_that_cannot_be_understood_is_a_message_and_never_ignored(indexer, condition):
+    message = call(SearchTool(indexer=indexer), query="主轴", filter=condition)
     assert message.status == "error"
     assert not message.artifact
     assert "filter" in message.content.casefold()
@@ -178,7 +168,7 @@ def test_no_hit_is_a_definite_sentence_with_what_was_searched_and_what_to_try(in
         assert part in message.content
 
 
-def test_passages_that_only_fill_up_to_k_are_not_shown(indexer):
+def test_passages_that_only_fill_up_to_k_are_left_out(indexer):
     message = call(SearchTool(indexer=indexer), query="qzxv vvqq")
     assert message.artifact == []
     assert "No passage was found" in message.content
@@ -186,28 +176,25 @@ def test_passages_that_only_fill_up_to_k_are_not_shown(indexer):
 
 def test_read_gives_the_chunk_and_neighbours_on_request(indexer):
     tool = ReadTool(indexer=indexer, max_chars=20_000)
-    one, more = (
-        call(tool, doc_id="steps", chunk_id="1"),
-        call(tool, doc_id="steps", chunk_id=1, before=1, after=1),
-    )
+    one, more = (call(tool, doc_id="steps", chunk_id="1"), call(tool, doc_id="steps", chunk_id=1, before=1, after=1))
     assert one.artifact[0]["text"] in more.artifact[0]["text"]
     assert (more.artifact[0]["first_chunk"], more.artifact[0]["last_chunk"]) == (0, 2)
     assert one.artifact[0]["text"] in one.content
     assert LONG[one.artifact[0]["start"] : one.artifact[0]["end"]] == one.artifact[0]["text"]
 
 
-def test_reading_is_bounded_says_when_it_was_cut_and_goes_on_from_there(indexer):
+def test_reading_is_limited_marks_the_cut_and_continues_at_an_offset(indexer):
     tool = ReadTool(indexer=indexer, max_chars=500)
     first = call(tool, doc_id="steps", chunk_id=0, after=3)
     assert len(first.content) < 800
     assert "offset=500" in first.content
-    whole, seen, offset = first.artifact[0]["text"], "", 0
+    whole, text, offset = first.artifact[0]["text"], "", 0
     while offset < len(whole):
-        shown = call(tool, doc_id="steps", chunk_id=0, after=3, offset=offset).content
-        lines = unfenced(shown).split("\n", 1)[1]
-        seen += lines.rsplit("\n[", 1)[0]
+        content = call(tool, doc_id="steps", chunk_id=0, after=3, offset=offset).content
+        lines = unfenced(content).split("\n", 1)[1]
+        text += lines.rsplit("\n[", 1)[0]
         offset += 500
-    assert seen == whole
+    assert text == whole
     assert "behind the end" in call(tool, doc_id="steps", offset=10**9).content
 
 
@@ -232,11 +219,7 @@ def test_the_model_cannot_name_an_agent_in_any_way(indexer, caplog):
     for tool in tools:
         assert "agent" not in json.dumps(tool.tool_call_schema.model_json_schema()).replace("agentrag", "")
     search, read = tools
-    for forged in (
-        {"agent_id": "otto"},
-        {"configurable": {"agent_id": "otto"}},
-        {"runtime": {"agent_id": "otto"}},
-    ):
+    for forged in ({"agent_id": "otto"}, {"configurable": {"agent_id": "otto"}}, {"runtime": {"agent_id": "otto"}}):
         message = call(search, query="otto's secret 9935", **forged)
         assert "9935" not in message.content
         assert "9935" not in json.dumps(message.artifact)
@@ -278,7 +261,7 @@ def test_a_fault_of_the_store_is_a_message_not_an_exception(indexer):
         assert str(indexer.path) not in message.content
 
 
-def test_a_failing_model_still_gives_what_the_words_find_and_says_so(indexer, model):
+def test_a_failing_model_leaves_the_keyword_hits_and_a_warning(indexer, model):
     def fail(text):
         raise ConnectionError("down")
 
@@ -319,7 +302,7 @@ def test_several_toolkits_live_in_one_agent(indexer, language):
     assert all(len(tool.description) < 1024 for tool in (*docs, *memory))  # the limit of common providers
 
 
-def test_a_tool_shows_neither_texts_nor_keys_and_says_how_to_copy_it(indexer):
+def test_the_repr_of_a_tool_has_no_texts_or_keys_and_pickling_names_the_remedy(indexer):
     tool = SearchTool(indexer=indexer, options={"reranker": lambda query, texts: [1.0] * len(texts)})
     assert "E1102" not in repr(tool)
     assert "lambda" not in repr(tool)
@@ -333,7 +316,7 @@ def test_long_answers_are_cut_and_say_so(indexer):
     assert "left out for length" in message.content
 
 
-def test_the_users_own_tools_are_handed_out_and_marked_beside_ours(indexer):
+def test_the_users_own_tools_are_returned_and_marked_beside_ours(indexer):
     @langchain_tool
     def web_search(query: str) -> str:
         """Search the web."""

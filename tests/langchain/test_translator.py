@@ -17,9 +17,7 @@ DOCUMENT = {"year": 2024, "lang": "zh", "tags": ["主轴", "spindle"], "title": 
 
 
 def holds(directive, document=DOCUMENT) -> bool:
-    text, options = HybridTranslator().visit_structured_query(
-        StructuredQuery(query="q", filter=directive, limit=None)
-    )
+    text, options = HybridTranslator().visit_structured_query(StructuredQuery(query="q", filter=directive, limit=None))
     assert text == "q"
     return match(options.get("filter"), document)
 
@@ -48,23 +46,20 @@ def compare(comparator, attribute, value):
         (Comparator.NIN, "lang", ["zh"], False),
     ],
 )
-def test_every_comparator_means_what_it_says(comparator, attribute, value, expected):
+def test_every_comparator_has_its_meaning(comparator, attribute, value, expected):
     assert holds(compare(comparator, attribute, value)) is expected
 
 
 def test_dates_are_dates():
-    asked = compare(Comparator.GTE, "on", {"type": "date", "date": "2026-03-01"})
-    assert holds(asked, {"on": dt.date(2026, 3, 2)})
-    assert not holds(asked, {"on": dt.date(2026, 2, 27)})
+    comparison = compare(Comparator.GTE, "on", {"type": "date", "date": "2026-03-01"})
+    assert holds(comparison, {"on": dt.date(2026, 3, 2)})
+    assert not holds(comparison, {"on": dt.date(2026, 2, 27)})
     at = compare(Comparator.LT, "at", {"type": "datetime", "datetime": "2026-03-01T10:00:00+08:00"})
     assert holds(at, {"at": dt.datetime(2026, 3, 1, 1, tzinfo=dt.UTC)})
 
 
 def test_no_filter_is_no_option():
-    assert HybridTranslator().visit_structured_query(StructuredQuery(query="q", filter=None, limit=None)) == (
-        "q",
-        {},
-    )
+    assert HybridTranslator().visit_structured_query(StructuredQuery(query="q", filter=None, limit=None)) == ("q", {})
 
 
 @pytest.mark.parametrize(
@@ -73,21 +68,17 @@ def test_no_filter_is_no_option():
         compare(Comparator.LIKE, "title", "主%册"),
         compare(Comparator.LIKE, "title", "%%"),
         compare(Comparator.EQ, "on", {"type": "date", "date": "yesterday"}),
-        Operation(
-            operator=Operator.NOT, arguments=[compare(Comparator.EQ, "a", 1), compare(Comparator.EQ, "b", 2)]
-        ),
+        Operation(operator=Operator.NOT, arguments=[compare(Comparator.EQ, "a", 1), compare(Comparator.EQ, "b", 2)]),
     ],
 )
-def test_what_cannot_be_said_is_an_error_and_never_dropped(impossible):
+def test_an_untranslatable_condition_is_an_error_and_never_dropped(impossible):
     with pytest.raises(FilterError):
         holds(impossible)
 
 
 leaves = st.builds(
     compare,
-    st.sampled_from(
-        [Comparator.EQ, Comparator.NE, Comparator.GT, Comparator.GTE, Comparator.LT, Comparator.LTE]
-    ),
+    st.sampled_from([Comparator.EQ, Comparator.NE, Comparator.GT, Comparator.GTE, Comparator.LT, Comparator.LTE]),
     st.sampled_from(["a", "b"]),
     st.integers(0, 3),
 )

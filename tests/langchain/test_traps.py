@@ -15,11 +15,11 @@ def name_of(trap: Trap) -> str:
 
 @pytest.mark.parametrize("trap", TRAPS, ids=name_of)
 def test_ours_holds(trap: Trap, tmp_path):
-    holds, seen = trap.ours(tmp_path / "ours")
-    assert holds, seen
+    holds, outcome = trap.ours(tmp_path / "ours")
+    assert holds, outcome
 
 
 @pytest.mark.parametrize("trap", [trap for trap in TRAPS if trap.theirs], ids=name_of)
 def test_the_trap_is_real(trap: Trap, tmp_path):
-    holds, seen = trap.theirs(tmp_path / "theirs")
-    assert not holds, f"{trap.peer} no longer has this fault: take it out of the table ({seen})"
+    holds, outcome = trap.theirs(tmp_path / "theirs")
+    assert not holds, f"{trap.peer} no longer has this fault: take it out of the table ({outcome})"

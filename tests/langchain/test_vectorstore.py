@@ -46,8 +46,8 @@ def test_scores_are_in_the_unit_interval_and_best_first_without_a_warning(store)
     store.add_documents(FRUIT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = store.similarity_search_with_relevance_scores("苹果派 apple", k=3)
-    scores = [score for _, score in found]
+        pairs = store.similarity_search_with_relevance_scores("苹果派 apple", k=3)
+    scores = [score for _, score in pairs]
     assert scores == sorted(scores, reverse=True)
     assert all(isinstance(score, float) and 0 <= score <= 1 for score in scores)
     good = store.similarity_search_with_relevance_scores(
@@ -71,9 +71,7 @@ def test_a_retriever_of_it_ands_filters_and_takes_options_either_way(store):
         store.as_retriever().invoke("apple", kk=1)
     for search_type in ("similarity", "mmr", "hybrid", "vector", "keyword", "bm25"):
         assert "1" in ids(store.as_retriever(search_type=search_type).invoke("apple pie"))
-    by_threshold = store.as_retriever(
-        search_type="similarity_score_threshold", search_kwargs={"score_threshold": 0.99}
-    )
+    by_threshold = store.as_retriever(search_type="similarity_score_threshold", search_kwargs={"score_threshold": 0.99})
     assert by_threshold.invoke("apple") == []
 
 
@@ -81,7 +79,7 @@ def test_a_filter_of_the_vector_store_itself_holds_for_every_search(indexer):
     HybridVectorStore(indexer).add_documents(FRUIT)
     store = HybridVectorStore(indexer, filter={"year": 2024})
     vector = store.embeddings.embed_query("red apple pie")
-    for found in (
+    for documents in (
         store.similarity_search("apple", k=9),
         store.similarity_search_by_vector(vector, k=9),
         store.max_marginal_relevance_search("apple", k=9),
@@ -89,8 +87,8 @@ def test_a_filter_of_the_vector_store_itself_holds_for_every_search(indexer):
         store.search("apple", "keyword", k=9),
         store.as_retriever(k=9).invoke("apple", filter={"$or": [{"year": 2025}, {"year": 2024}]}),
     ):
-        assert "1" in ids(found)
-        assert "2" not in ids(found)
+        assert "1" in ids(documents)
+        assert "2" not in ids(documents)
 
 
 def test_search_by_vector_asks_no_model_and_mmr_comes_in_its_own_order(indexer, monkeypatch):
@@ -108,9 +106,7 @@ def test_search_by_vector_asks_no_model_and_mmr_comes_in_its_own_order(indexer, 
 async def test_async_twins_give_the_same_lists(store):
     await store.aadd_documents(FRUIT)
     assert await store.asimilarity_search("apple 苹果", k=2) == store.similarity_search("apple 苹果", k=2)
-    assert await store.amax_marginal_relevance_search("apple", k=2) == store.max_marginal_relevance_search(
-        "apple", k=2
-    )
+    assert await store.amax_marginal_relevance_search("apple", k=2) == store.max_marginal_relevance_search("apple", k=2)
     assert await store.asimilarity_search_with_score("apple") == store.similarity_search_with_score("apple")
     assert await store.aget_by_ids(["2", "1"]) == store.get_by_ids(["2", "1"])
     assert await store.asearch("apple", "keyword") == store.search("apple", "keyword")
@@ -118,7 +114,7 @@ async def test_async_twins_give_the_same_lists(store):
     assert ids(await store.aget_by_ids(["1", "2"])) == ["2"]
 
 
-def test_any_metadata_comes_back_equal_and_what_was_given_is_not_changed(store):
+def test_any_metadata_comes_back_equal_and_the_input_is_not_changed(store):
     metadata = {
         "none": None,
         "empty": [],
@@ -129,9 +125,9 @@ def test_any_metadata_comes_back_equal_and_what_was_given_is_not_changed(store):
         "$odd.key": "ok",
         "bytes": b"\x00\xff",
     }
-    given = Document("带元数据的文本", id="m", metadata=dict(metadata))
-    store.add_documents([given])
-    assert given == Document("带元数据的文本", id="m", metadata=metadata)
+    document = Document("带元数据的文本", id="m", metadata=dict(metadata))
+    store.add_documents([document])
+    assert document == Document("带元数据的文本", id="m", metadata=metadata)
     assert store.get_by_ids(["m"])[0].metadata == metadata
     assert store.similarity_search("元数据")[0].metadata == metadata
 
@@ -166,9 +162,9 @@ def test_ids_are_kept_made_from_content_or_refused(store):
 def test_passages_of_indexed_files_are_found_and_fetched_by_the_id_that_a_search_gives(indexer, store):
     text = "\n\n".join(f"第{number}段：" + "主轴保养。spindle care. " * 30 for number in range(8))
     indexer.index_documents([Document(text, id="manual.md", metadata={"source": "manual.md"})])
-    found = store.similarity_search("主轴 spindle", k=3)
-    assert all(document.id.startswith("manual.md#") for document in found)
-    assert store.get_by_ids(ids(found)) == found
+    documents = store.similarity_search("主轴 spindle", k=3)
+    assert all(document.id.startswith("manual.md#") for document in documents)
+    assert store.get_by_ids(ids(documents)) == documents
     assert store.get_by_ids(["manual.md", "manual.md#999", "manual.md#x", "nothing"])[0].page_content == text
 
 
@@ -202,16 +198,10 @@ def test_an_identity_from_the_run_reaches_it_through_its_retriever(indexer):
 
 def run_index(store, documents, cleanup="incremental", manager=None, **options):
     manager = manager or store.record_manager()
-    found = index(
-        documents,
-        manager,
-        store,
-        cleanup=cleanup,
-        source_id_key="source",
-        key_encoder=document_key,
-        **options,
+    report = index(
+        documents, manager, store, cleanup=cleanup, source_id_key="source", key_encoder=document_key, **options
     )
-    return found["num_added"], found["num_skipped"], found["num_deleted"]
+    return report["num_added"], report["num_skipped"], report["num_deleted"]
 
 
 def page(text, source="f1", **metadata):
@@ -318,10 +308,8 @@ def test_from_texts_needs_no_folder_and_leaves_none_behind(tmp_path):
     del store
     gc.collect()
     assert not folder.exists()
-    kept = HybridVectorStore.from_documents(
-        FRUIT, HashingEmbeddings(), path=tmp_path / "kept", agent_id="lina"
-    )
-    kept.indexer.close()
+    persistent = HybridVectorStore.from_documents(FRUIT, HashingEmbeddings(), path=tmp_path / "kept", agent_id="lina")
+    persistent.indexer.close()
     with DualIndexer(tmp_path / "kept", "hash") as again:
         assert "1" in ids(HybridVectorStore(again, agent_id="lina").similarity_search("apple"))
         assert HybridVectorStore(again).similarity_search("apple") == []

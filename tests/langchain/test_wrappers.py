@@ -21,13 +21,7 @@ from langchain_core.structured_query import Comparator, Comparison, Operation, O
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_text_splitters import RecursiveCharacterTextSplitter
 
-from langchain_agentrag import (
-    DualIndexer,
-    HashingEmbeddings,
-    HybridRetriever,
-    HybridTranslator,
-    HybridVectorStore,
-)
+from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridRetriever, HybridTranslator, HybridVectorStore
 from langchain_agentrag.errors import UsageError
 from tests.langchain.traps import bm25
 
@@ -42,10 +36,10 @@ CORPUS = [
 
 class CountingEmbeddings(Embeddings):
     def __init__(self):
-        self.inner, self.seen = HashingEmbeddings(), []
+        self.inner, self.embedded = HashingEmbeddings(), []
 
     def embed_documents(self, texts):
-        self.seen += texts
+        self.embedded += texts
         return self.inner.embed_documents(texts)
 
     def embed_query(self, text):
@@ -73,9 +67,7 @@ def ids(documents):
 
 
 async def test_in_an_ensemble(retriever):
-    wrapper = EnsembleRetriever(
-        retrievers=[retriever, bm25(CORPUS, k=2, preprocess_func=list)], weights=[0.6, 0.4]
-    )
+    wrapper = EnsembleRetriever(retrievers=[retriever, bm25(CORPUS, k=2, preprocess_func=list)], weights=[0.6, 0.4])
     assert ids(wrapper.invoke("主轴过热"))[0] == "a"
     assert ids(await wrapper.ainvoke("主轴过热"))[0] == "a"
     keyed = EnsembleRetriever(retrievers=[retriever, retriever.for_agent("lina")], id_key="doc_id")
@@ -96,9 +88,9 @@ async def test_in_multi_query_each_document_comes_once(indexer):
     retriever = HybridRetriever(indexer=indexer, k=2, score_key=None)
     model = FakeListChatModel(responses=["主轴过热\nspindle overheats\nE1102 滤网"])
     wrapper = MultiQueryRetriever.from_llm(retriever=retriever, llm=model)
-    found = wrapper.invoke("why is it hot?")
-    assert sorted(ids(found)) == sorted(set(ids(found)))
-    assert {"a", "b"} <= set(ids(found))
+    documents = wrapper.invoke("why is it hot?")
+    assert sorted(ids(documents)) == sorted(set(ids(documents)))
+    assert {"a", "b"} <= set(ids(documents))
     assert {"a", "b"} <= set(ids(await wrapper.ainvoke("why is it hot?")))
 
 
@@ -113,9 +105,7 @@ def test_under_a_parent_document_retriever(indexer):
     wrapper = ParentDocumentRetriever(vectorstore=store, docstore=InMemoryStore(), child_splitter=splitter)
     parents = [
         Document("第一章：润滑油位。加注三十二号导轨油至上刻线。Lubricant level.", metadata={"chapter": 1}),
-        Document(
-            "Chapter two: coolant. Check the concentration weekly. 冷却液浓度。", metadata={"chapter": 2}
-        ),
+        Document("Chapter two: coolant. Check the concentration weekly. 冷却液浓度。", metadata={"chapter": 2}),
     ]
     wrapper.add_documents(parents)
     assert next(document.metadata["chapter"] for document in wrapper.invoke("导轨油")) == 1
@@ -123,7 +113,7 @@ def test_under_a_parent_document_retriever(indexer):
 
 
 def test_under_a_self_query_retriever(indexer):
-    asked = StructuredQuery(
+    structured = StructuredQuery(
         query="E1102 spindle",
         filter=Operation(
             operator=Operator.AND,
@@ -139,7 +129,7 @@ def test_under_a_self_query_retriever(indexer):
     )
     wrapper = SelfQueryRetriever(
         vectorstore=HybridVectorStore(indexer),
-        query_constructor=RunnableLambda(lambda _: asked),
+        query_constructor=RunnableLambda(lambda _: structured),
         structured_query_translator=HybridTranslator(),
     )
     assert ids(wrapper.invoke("alarms of 2024")) == ["a"]
@@ -148,9 +138,7 @@ def test_under_a_self_query_retriever(indexer):
 def test_a_model_may_write_the_structured_query_itself(indexer):
     from langchain_classic.chains.query_constructor.schema import AttributeInfo
 
-    answer = (
-        '```json\n{"query": "主轴", "filter": "and(eq(\\"type\\", \\"alarm\\"), lt(\\"year\\", 2025))"}\n```'
-    )
+    answer = '```json\n{"query": "主轴", "filter": "and(eq(\\"type\\", \\"alarm\\"), lt(\\"year\\", 2025))"}\n```'
     wrapper = SelfQueryRetriever.from_llm(
         FakeListChatModel(responses=[answer]),
         HybridVectorStore(indexer),
@@ -172,9 +160,7 @@ def test_from_a_bm25_retriever(tmp_path):
     with HybridRetriever.from_bm25_retriever(old, tmp_path / "store", embeddings="hash").indexer as indexer:
         new = HybridRetriever(indexer=indexer, k=2)
         assert ids(new.invoke("班组长批准"))[0] == "c"
-    again = HybridRetriever.from_bm25_retriever(
-        old, tmp_path / "store", embeddings="hash", search_type="keyword"
-    )
+    again = HybridRetriever.from_bm25_retriever(old, tmp_path / "store", embeddings="hash", search_type="keyword")
     with again.indexer:
         assert (again.k, again.search_type) == (2, "keyword")
         assert again.indexer.stats().documents == len(CORPUS)
@@ -193,7 +179,7 @@ def test_from_an_ensemble_with_its_weights(tmp_path, kind):
     old = EnsembleRetriever(
         retrievers=[bm25(CORPUS, k=3), vectors.as_retriever(search_kwargs={"k": 2})], weights=[0.3, 0.7]
     )
-    model.seen.clear()
+    model.embedded.clear()
     new = HybridRetriever.from_ensemble(old, tmp_path / "store")
     with new.indexer:
         assert new.weights == pytest.approx((0.7, 0.3))
@@ -201,7 +187,7 @@ def test_from_an_ensemble_with_its_weights(tmp_path, kind):
         assert new.indexer.stats().documents == len(CORPUS)
         assert ids(new.invoke("主轴过热", k=1)) == ["a"]
         assert new.invoke("E1102", k=1)[0].metadata["year"] == 2024
-    again = {document.page_content for document in CORPUS} & set(model.seen)
+    again = {document.page_content for document in CORPUS} & set(model.embedded)
     assert again == set() or kind == "memory"
 
 
@@ -218,10 +204,10 @@ def test_from_chroma_takes_texts_metadata_and_vectors_and_embeds_nothing(tmp_pat
     model = CountingEmbeddings()
     old = Chroma("old", model, persist_directory=str(tmp_path / "chroma"))
     old.add_documents(CORPUS)
-    model.seen.clear()
+    model.embedded.clear()
     new = HybridVectorStore.from_chroma(old, tmp_path / "store", agent_id=agent)
     with new.indexer:
-        assert not {document.page_content for document in CORPUS} & set(model.seen)
+        assert not {document.page_content for document in CORPUS} & set(model.embedded)
         assert new.get_by_ids(["c", "a"]) == [CORPUS[2], CORPUS[0]]
         assert ids(new.similarity_search("主轴过热", k=1)) == ["a"]
         assert HybridVectorStore(new.indexer).similarity_search("主轴") == [] or agent is None
@@ -237,7 +223,5 @@ def test_the_community_package_is_never_imported_by_us():
         "for name in a.__all__: name == 'HybridStore' or name.endswith('Middleware') or getattr(a, name)\n"
         "print([n for n in sys.modules if n.startswith(('langchain_community', 'langchain_classic', 'langgraph'))])"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

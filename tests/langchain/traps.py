@@ -15,11 +15,7 @@ from typing import Any
 
 from langchain.agents import create_agent
 from langchain_chroma import Chroma
-from langchain_classic.retrievers import (
-    ContextualCompressionRetriever,
-    EnsembleRetriever,
-    MultiQueryRetriever,
-)
+from langchain_classic.retrievers import ContextualCompressionRetriever, EnsembleRetriever, MultiQueryRetriever
 from langchain_classic.retrievers.self_query.base import SelfQueryRetriever
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.indexing import InMemoryRecordManager, index
@@ -108,8 +104,8 @@ def dropped_config_theirs(folder: Path) -> Outcome:
     base = chroma(folder, SECRETS).as_retriever(search_kwargs={"filter": {"agent_id": "lina"}})
     configurable = base.configurable_fields(search_kwargs=ConfigurableField(id="search"))
     wrapper = ContextualCompressionRetriever(base_compressor=Unchanged(), base_retriever=configurable)
-    found = text(wrapper.invoke("password", {"configurable": {"search": {"filter": {"agent_id": "otto"}}}}))
-    return "7741" not in found, "otto is shown lina's password"
+    output = text(wrapper.invoke("password", {"configurable": {"search": {"filter": {"agent_id": "otto"}}}}))
+    return "7741" not in output, "otto is shown lina's password"
 
 
 def dropped_config_ours(folder: Path) -> Outcome:
@@ -120,15 +116,15 @@ def dropped_config_ours(folder: Path) -> Outcome:
             wrapper.invoke("password", {"configurable": {"agent_id": "otto"}})
         except ScopeError:
             wrapper.base_retriever = retriever.for_agent("otto")
-            found = text(wrapper.invoke("password"))
-            return "9935" in found and "7741" not in found, "an error; for_agent() inside the wrapper works"
+            output = text(wrapper.invoke("password"))
+            return "9935" in output and "7741" not in output, "an error; for_agent() inside the wrapper works"
         return False, "an answer"
 
 
 def replaced_filter_theirs(folder: Path) -> Outcome:
     bound = chroma(folder, SECRETS).as_retriever(search_kwargs={"filter": {"agent_id": "lina"}})
-    found = text(bound.invoke("password", filter={"agent_id": "otto"}))
-    return "9935" not in found, "the filter of the call replaces the bound one"
+    output = text(bound.invoke("password", filter={"agent_id": "otto"}))
+    return "9935" not in output, "the filter of the call replaces the bound one"
 
 
 def replaced_filter_ours(folder: Path) -> Outcome:
@@ -136,17 +132,15 @@ def replaced_filter_ours(folder: Path) -> Outcome:
         store = HybridVectorStore(indexer, agent_id="lina")
         by_store = store.as_retriever(search_kwargs={"filter": {"source": "f1"}})
         by_retriever = HybridRetriever(indexer=indexer, agent_id="lina", filter={"source": "f1"})
-        found = [one.invoke("password", filter={"agent_id": "otto"}) for one in (by_store, by_retriever)]
-        kept = [one.invoke("password") for one in (by_store, by_retriever)]
-        return found == [[], []] and all("7741" in text(one) for one in kept), "filters are and-ed"
+        by_filter = [one.invoke("password", filter={"agent_id": "otto"}) for one in (by_store, by_retriever)]
+        filtered = [one.invoke("password") for one in (by_store, by_retriever)]
+        return by_filter == [[], []] and all("7741" in text(one) for one in filtered), "filters are and-ed"
 
 
 def self_query(store: Any, **search: Any) -> str:
     """A self-query whose model was talked into asking for another agent."""
     forged = StructuredQuery(
-        query="password",
-        filter=Comparison(comparator=Comparator.EQ, attribute="agent_id", value="otto"),
-        limit=None,
+        query="password", filter=Comparison(comparator=Comparator.EQ, attribute="agent_id", value="otto"), limit=None
     )
     retriever = SelfQueryRetriever(
         vectorstore=store,
@@ -158,8 +152,8 @@ def self_query(store: Any, **search: Any) -> str:
 
 
 def self_query_theirs(folder: Path) -> Outcome:
-    found = self_query(chroma(folder, SECRETS), filter={"agent_id": "lina"})
-    return "9935" not in found, "the model's filter replaces the bound one"
+    documents = self_query(chroma(folder, SECRETS), filter={"agent_id": "lina"})
+    return "9935" not in documents, "the model's filter replaces the bound one"
 
 
 def self_query_ours(folder: Path) -> Outcome:
@@ -284,11 +278,7 @@ def raising_tool_ours(folder: Path) -> Outcome:
 
     with hybrid(folder, GUIDE) as indexer:
         tools = AgentRAGToolkit(indexer=indexer).get_tools()
-        steps = [
-            calls("search", query="E1102", k="five"),
-            calls("read", 2, doc_id="invented"),
-            AIMessage("ok"),
-        ]
+        steps = [calls("search", query="E1102", k="five"), calls("read", 2, doc_id="invented"), AIMessage("ok")]
         done = create_agent(ScriptedModel(steps=steps), tools).invoke({"messages": ["?"]})["messages"]
         statuses = [message.status for message in done if message.type == "tool"]
         return statuses == ["error", "error"] and done[-1].content == "ok", "messages the model can act on"
@@ -303,9 +293,7 @@ def artifact_after_restart(folder: Path, tool: Any) -> tuple[Any, Any]:
     path = str(folder / "checkpoints.sqlite")
     with SqliteSaver.from_conn_string(path) as saver:
         model = ScriptedModel(steps=[calls("search", query="E1102"), AIMessage("ok")])
-        before = create_agent(model, [tool], checkpointer=saver).invoke({"messages": ["?"]}, config)[
-            "messages"
-        ]
+        before = create_agent(model, [tool], checkpointer=saver).invoke({"messages": ["?"]}, config)["messages"]
     with SqliteSaver.from_conn_string(path) as saver:
         after = create_agent(model, [tool], checkpointer=saver).get_state(config).values["messages"]
     return tuple(next(m.artifact for m in messages if m.type == "tool") for messages in (before, after))  # type: ignore[return-value]
@@ -344,28 +332,25 @@ class Scored(BaseRetriever):
     store: Any
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        found = self.store.similarity_search_with_score(query, k=2)
-        return [
-            Document(id=d.id, page_content=d.page_content, metadata={**d.metadata, "score": s})
-            for d, s in found
-        ]
+        pairs = self.store.similarity_search_with_score(query, k=2)
+        return [Document(id=d.id, page_content=d.page_content, metadata={**d.metadata, "score": s}) for d, s in pairs]
 
 
 def several_queries(retriever: BaseRetriever) -> list[Document]:
     chain = RunnableLambda(lambda _: ["滤网 filter", "E1102 报警", "clean"])
-    found: list[Document] = MultiQueryRetriever(retriever=retriever, llm_chain=chain).invoke("?")
-    return found
+    documents: list[Document] = MultiQueryRetriever(retriever=retriever, llm_chain=chain).invoke("?")
+    return documents
 
 
 def duplicates_theirs(folder: Path) -> Outcome:
-    found = several_queries(Scored(store=chroma(folder, GUIDE)))
-    return len(found) == 1, f"one document comes back {len(found)} times"
+    documents = several_queries(Scored(store=chroma(folder, GUIDE)))
+    return len(documents) == 1, f"one document comes back {len(documents)} times"
 
 
 def duplicates_ours(folder: Path) -> Outcome:
     with hybrid(folder, GUIDE) as indexer:
-        found = several_queries(HybridRetriever(indexer=indexer, score_key=None))
-        return len(found) == 1, "once, with score_key=None"
+        documents = several_queries(HybridRetriever(indexer=indexer, score_key=None))
+        return len(documents) == 1, "once, with score_key=None"
 
 
 CORPUS = [
@@ -384,8 +369,8 @@ def chinese_theirs(folder: Path) -> Outcome:
 
 def chinese_ours(folder: Path) -> Outcome:
     with hybrid(folder, CORPUS) as indexer:
-        found = HybridRetriever(indexer=indexer, search_type="bm25", k=1).invoke("班组长")
-        return [d.metadata["n"] for d in found] == [2], "words of jieba"
+        documents = HybridRetriever(indexer=indexer, search_type="bm25", k=1).invoke("班组长")
+        return [d.metadata["n"] for d in documents] == [2], "words of jieba"
 
 
 def no_match_theirs(folder: Path) -> Outcome:
@@ -407,29 +392,26 @@ def k_at_call_ours(folder: Path) -> Outcome:
 
 
 def ensemble_of(folder: Path, documents: list[Document]) -> EnsembleRetriever:
-    parts = [
-        bm25(documents, k=4, preprocess_func=list),
-        chroma(folder, documents).as_retriever(search_kwargs={"k": 4}),
-    ]
+    parts = [bm25(documents, k=4, preprocess_func=list), chroma(folder, documents).as_retriever(search_kwargs={"k": 4})]
     return EnsembleRetriever(retrievers=parts, weights=[0.5, 0.5])
 
 
 def top_k_theirs(folder: Path) -> Outcome:
-    found = ensemble_of(folder, CORPUS).invoke("主轴", k=1)
-    return len(found) == 1, f"{len(found)} documents for k=1"
+    documents = ensemble_of(folder, CORPUS).invoke("主轴", k=1)
+    return len(documents) == 1, f"{len(documents)} documents for k=1"
 
 
 def same_text_theirs(folder: Path) -> Outcome:
     twins = [Document("同一句话 same words", metadata={"source": name}) for name in ("a.md", "b.md")]
-    found = ensemble_of(folder, twins).invoke("同一句话")
-    return len({d.metadata["source"] for d in found}) == 2, "two sources of one text become one"
+    documents = ensemble_of(folder, twins).invoke("同一句话")
+    return len({d.metadata["source"] for d in documents}) == 2, "two sources of one text become one"
 
 
 def same_text_ours(folder: Path) -> Outcome:
     twins = [Document("同一句话 same words", metadata={"source": name}) for name in ("a.md", "b.md")]
     with hybrid(folder, twins) as indexer:
-        found = HybridRetriever(indexer=indexer).invoke("同一句话")
-        return {d.metadata["source"] for d in found} == {"a.md", "b.md"}, "both are there"
+        documents = HybridRetriever(indexer=indexer).invoke("同一句话")
+        return {d.metadata["source"] for d in documents} == {"a.md", "b.md"}, "both are there"
 
 
 TRAPS = [
@@ -457,15 +439,15 @@ def table() -> str:
     """The comparison as a Markdown table."""
     lines = ["| should hold | tried on | there | here |", "|---|---|---|---|"]
     for trap in TRAPS:
-        seen = []
+        outcomes = []
         for probe in (trap.theirs, trap.ours):
             if probe is None:
-                seen.append("not run")
+                outcomes.append("not run")
                 continue
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 holds, outcome = probe(Path(folder) / "x")
-            seen.append(f"{'✓' if holds else '✗'} {outcome}")
-        lines.append(f"| {trap.rule} | {trap.peer} | {seen[0]} | {seen[1]} |")
+            outcomes.append(f"{'✓' if holds else '✗'} {outcome}")
+        lines.append(f"| {trap.rule} | {trap.peer} | {outcomes[0]} | {outcomes[1]} |")
     return "\n".join(lines)
 
 

@@ -16,26 +16,15 @@ from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridStore, SourceDocument
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageError
-from tests.fakes import RecordingEmbeddings
+from tests.fakes import FixedClock, RecordingEmbeddings
 from tests.langchain.scripts import ScriptedModel, calls
 
 PLACE = ("users", "lina", "memories")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def pass_minutes(self, minutes: float) -> None:
-        self.now += timedelta(minutes=minutes)
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return FixedClock(datetime(2026, 3, 2, 9, 0, tzinfo=UTC))
 
 
 @pytest.fixture
@@ -61,7 +50,7 @@ def keys(items) -> list[str]:
         {"agent_id_key": "agent", "shared": True},
     ],
 )
-def test_the_owner_is_said_once(indexer, ways):
+def test_exactly_one_way_to_name_the_owner_is_required(indexer, ways):
     with pytest.raises(ScopeError):
         HybridStore(indexer, **ways)
 
@@ -85,7 +74,7 @@ def test_an_item_is_its_agents_alone(indexer):
     assert all("7741" not in hit.text for hit in indexer.search("门禁密码 7741", agent_id="otto"))
 
 
-def test_a_function_of_the_namespace_says_who_owns_it(indexer):
+def test_a_function_of_the_namespace_returns_the_owner(indexer):
     store = HybridStore(indexer, agent_of=lambda namespace: namespace[1])
     store.put(("users", "lina"), "k", {"text": "tea"})
     store.put(("users", "otto", "deep"), "k", {"text": "coffee"})
@@ -126,9 +115,7 @@ def test_the_run_names_the_agent_and_without_one_nothing_is_read(indexer):
 
     def run(config):
         model = ScriptedModel(steps=[calls("remember", text="周五换冷却液"), AIMessage("ok")])
-        return asyncio.run(
-            create_agent(model, [remember], store=store).ainvoke({"messages": [("user", "hi")]}, config)
-        )
+        return asyncio.run(create_agent(model, [remember], store=store).ainvoke({"messages": [("user", "hi")]}, config))
 
     run({"configurable": {"agent": "lina"}})
     assert keys(HybridStore(indexer, agent_id="lina").search((), query="冷却液")) == ["n"]
@@ -146,15 +133,12 @@ def test_namespaces_that_look_alike_are_apart(indexer, other):
     store.put((other, "agent1"), "k", {"text": "tea"})
     for query in (None, "tea"):
         assert [item.namespace for item in store.search(("agent1",), query=query)] == [("agent1",)]
-        assert {item.namespace for item in store.search((other,), query=query)} == {
-            (other,),
-            (other, "agent1"),
-        }
+        assert {item.namespace for item in store.search((other,), query=query)} == {(other,), (other, "agent1")}
     assert store.list_namespaces(prefix=("agent1",)) == [("agent1",)]
 
 
 @pytest.mark.parametrize("label", ["a.b", "", "\x00", 3])
-def test_operations_given_to_batch_are_checked_too(indexer, label):
+def test_operations_of_a_batch_are_checked_too(indexer, label):
     store = HybridStore(indexer, agent_id="lina")
     for op in (
         GetOp((label,), "k"),
@@ -177,16 +161,15 @@ def test_an_item_is_found_by_its_words(indexer, query, best):
     store.put(PLACE, "zh", {"text": "她喜欢喝乌龙茶，不加糖"})
     store.put(PLACE, "en", {"text": "prefers aisle seats on trains"})
     store.put(PLACE, "code", {"text": "报警 E1102 换了快插接头", "time": date(2026, 3, 2)})
-    found = store.search(PLACE, query=query)
-    assert found[0].key == best
-    assert all(0 <= item.score <= 1 for item in found)
-    assert [item.score for item in found] == sorted((item.score for item in found), reverse=True)
+    items = store.search(PLACE, query=query)
+    assert items[0].key == best
+    assert all(0 <= item.score <= 1 for item in items)
+    assert [item.score for item in items] == sorted((item.score for item in items), reverse=True)
 
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    ("query", "best"),
-    [("what does she drink in the morning", "zh"), ("火车座位", "en"), ("机器为什么停了", "code")],
+    ("query", "best"), [("what does she drink in the morning", "zh"), ("火车座位", "en"), ("机器为什么停了", "code")]
 )
 def test_an_item_is_found_by_meaning_across_languages(tmp_path, query, best):
     with DualIndexer(tmp_path / "store", "local") as indexer:
@@ -204,10 +187,10 @@ def test_each_field_is_searched_on_its_own_and_what_is_not_indexed_fills_up(inde
     store.put(PLACE, "c", {"title": "周五更换"}, index=False)
     store.put(PLACE, "d", {"nothing": "周五更换"})
     store.put(PLACE, "e", {"title": "other", "nothing": "周五更换"}, index=["nothing"])
-    found = store.search(PLACE, query="周五更换")
-    assert {item.key for item in found[:2]} == {"a", "e"}
-    assert [item.score is None for item in found] == [False] * 3 + [True] * 2
-    assert keys(found[3:]) == ["c", "d"]
+    items = store.search(PLACE, query="周五更换")
+    assert {item.key for item in items[:2]} == {"a", "e"}
+    assert [item.score is None for item in items] == [False] * 3 + [True] * 2
+    assert keys(items[3:]) == ["c", "d"]
     assert keys(store.search(PLACE, query="7741", limit=5))[0] != "c"
     assert (
         len(
@@ -287,9 +270,7 @@ def test_a_value_that_cannot_be_kept_leaves_the_batch_undone(indexer, value):
     store = HybridStore(indexer, agent_id="lina")
     store.put(PLACE, "old", {"text": "old"})
     with pytest.raises(InvalidDocumentError):
-        store.batch(
-            [PutOp(PLACE, "new", {"text": "x"}), PutOp(PLACE, "old", None), PutOp(PLACE, "bad", value)]
-        )
+        store.batch([PutOp(PLACE, "new", {"text": "x"}), PutOp(PLACE, "old", None), PutOp(PLACE, "bad", value)])
     assert keys(store.search(PLACE)) == ["old"]
 
 
@@ -336,17 +317,17 @@ def test_an_item_ends_when_its_time_has_passed(indexer, clock):
 @pytest.mark.parametrize("read", ["get", "search", "query"])
 @pytest.mark.parametrize("renew", [True, False, None])
 @pytest.mark.parametrize("configured", [True, False])
-def test_reading_renews_a_lifetime_where_it_is_said(indexer, clock, read, renew, configured):
+def test_reading_refreshes_the_ttl_with_the_option(indexer, clock, read, renew, configured):
     store = HybridStore(indexer, agent_id="lina", ttl={"default_ttl": 10, "refresh_on_read": configured})
     store.put(PLACE, "k", {"text": "冷却液"})
     clock.pass_minutes(8)
     how = {"refresh_ttl": renew}
-    found = {
+    result = {
         "get": lambda: [store.get(PLACE, "k", **how)],
         "search": lambda: store.search(PLACE, **how),
         "query": lambda: store.search(PLACE, query="冷却液", **how),
     }[read]()
-    assert keys(found) == ["k"]
+    assert keys(result) == ["k"]
     clock.pass_minutes(8)
     alive = store.get(PLACE, "k") is not None
     assert alive is (configured if renew is None else renew)
@@ -354,7 +335,7 @@ def test_reading_renews_a_lifetime_where_it_is_said(indexer, clock, read, renew,
         assert store.get(PLACE, "k").updated_at < clock.now - timedelta(minutes=15)
 
 
-def test_no_lifetime_can_be_asked_for_against_the_default(indexer, clock):
+def test_the_default_ttl_can_be_disabled_per_item(indexer, clock):
     store = HybridStore(indexer, agent_id="lina", ttl={"default_ttl": 1})
     store.put(PLACE, "k", {"text": "x"}, ttl=None)
     clock.pass_minutes(1e6)

@@ -11,11 +11,7 @@ from pathlib import Path
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings
 from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore
-from langchain_agentrag.testing.llama_index import (
-    RetrieverConformance,
-    VectorStoreConformance,
-    conformance_table,
-)
+from langchain_agentrag.testing.llama_index import RetrieverConformance, VectorStoreConformance, conformance_table
 from tests.llama_index import upstream
 
 

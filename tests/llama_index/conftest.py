@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip(
-    "llama_index.core", reason='needs LlamaIndex: pip install "langchain-agentrag[llama-index]"'
-)
+pytest.importorskip("llama_index.core", reason='needs LlamaIndex: pip install "langchain-agentrag[llama-index]"')
 
 from llama_index.core.settings import Settings
 from llama_index.core.storage.chat_store import sql

@@ -26,7 +26,7 @@ def search(indexer: DualIndexer):
     return as_query_engine_tool(HybridRetriever(indexer=indexer, similarity_top_k=1))
 
 
-def made(search, budget=None, language="zh", **options):
+def budgeted(search, budget=None, language="zh", **options):
     meter = RetrievalMeter(budget, language=language, **options)
     (tool,) = budgeted_tools([search], meter)
     return tool, meter
@@ -34,19 +34,15 @@ def made(search, budget=None, language="zh", **options):
 
 async def run(agent, question="E1102 停机怎么修？零件在哪里？", **options):
     handler = agent.run(question, **options)
-    found = [
-        event.tool_output async for event in handler.stream_events() if isinstance(event, ToolCallResult)
-    ]
-    return found, str(await handler)
+    outputs = [event.tool_output async for event in handler.stream_events() if isinstance(event, ToolCallResult)]
+    return outputs, str(await handler)
 
 
-async def test_an_agent_that_searches_well_is_told_what_is_open_and_left(search):
-    tool, _ = made(search, RetrievalBudget(searches=3))
+async def test_an_agent_that_searches_well_sees_open_parts_and_the_remaining_budget(search):
+    tool, _ = budgeted(search, RetrievalBudget(searches=3))
     agent = FunctionAgent(
         tools=[tool],
-        llm=scripted(
-            calls("search", {"query": "E1102 停机"}), calls("search", {"query": "快插接头 柜"}), done()
-        ),
+        llm=scripted(calls("search", {"query": "E1102 停机"}), calls("search", {"query": "快插接头 柜"}), done()),
     )
     (first, second), _ = await run(agent)
     assert "[原问题：E1102 停机怎么修？零件在哪里？]" in first.content
@@ -57,36 +53,34 @@ async def test_an_agent_that_searches_well_is_told_what_is_open_and_left(search)
 
 
 async def test_a_loop_is_ended_by_the_tool_with_what_was_found(search):
-    tool, _ = made(search)
-    steps = [
-        calls("search", {"query": f"E1102{mark}"}) for mark in ("", " ", "？", "。", "！", "…", "~", ";")
-    ]
+    tool, _ = budgeted(search)
+    steps = [calls("search", {"query": f"E1102{mark}"}) for mark in ("", " ", "？", "。", "！", "…", "~", ";")]
     agent = FunctionAgent(tools=[tool], llm=scripted(*steps, done()))
-    found, answer = await run(agent)
-    assert len(found) == 7
-    assert all("第 1 次" in output.content for output in found[1:5])
-    assert "没有执行" in found[5].content
-    assert answer == found[6].content
+    outputs, answer = await run(agent)
+    assert len(outputs) == 7
+    assert all("第 1 次" in output.content for output in outputs[1:5])
+    assert "没有执行" in outputs[5].content
+    assert answer == outputs[6].content
     assert "e1102" in answer
 
 
 async def test_each_run_begins_anew_and_a_conversation_ends_at_its_limit(search):
-    tool, _ = made(search, RetrievalBudget(searches=1, conversation=Limits(searches=3)))
+    tool, _ = budgeted(search, RetrievalBudget(searches=1, conversation=Limits(searches=3)))
     agent = FunctionAgent(tools=[tool], llm=scripted(calls("search", {"query": "E1102"}), done()))
-    told = [(await run(agent, question))[0][0] for question in ("一？", "二？", "二？", "三？")]
-    assert [bool(output.raw_output) and isinstance(output.raw_output, list) for output in told] == [
-        True
-    ] * 3 + [False]
-    assert ["[原问题：二？]" in output.content for output in told] == [False, True, True, False]
-    assert "没有执行" in told[3].content
+    outputs = [(await run(agent, question))[0][0] for question in ("一？", "二？", "二？", "三？")]
+    assert [bool(output.raw_output) and isinstance(output.raw_output, list) for output in outputs] == [True] * 3 + [
+        False
+    ]
+    assert ["[原问题：二？]" in output.content for output in outputs] == [False, True, True, False]
+    assert "没有执行" in outputs[3].content
 
 
-async def test_calls_of_one_step_share_the_account(search):
-    tool, _ = made(search, RetrievalBudget(searches=2))
+async def test_calls_of_one_step_share_the_budget(search):
+    tool, _ = budgeted(search, RetrievalBudget(searches=2))
     step = calls("search", {"query": "E1102"}, {"query": "e1102？"}, {"query": "柜"}, {"query": "停机"})
-    found, _ = await run(FunctionAgent(tools=[tool], llm=scripted(step, done())))
-    assert sum(isinstance(output.raw_output, list) for output in found) == 2
-    assert len(found) == 4
+    outputs, _ = await run(FunctionAgent(tools=[tool], llm=scripted(step, done())))
+    assert sum(isinstance(output.raw_output, list) for output in outputs) == 2
+    assert len(outputs) == 4
 
 
 def test_calls_at_once_never_exceed_the_budget(search):
@@ -98,7 +92,7 @@ def test_calls_at_once_never_exceed_the_budget(search):
         gate.wait(10)
         return f"found {query}"
 
-    tool, meter = made(FunctionTool.from_defaults(slow_search), RetrievalBudget(searches=2), "en")
+    tool, meter = budgeted(FunctionTool.from_defaults(slow_search), RetrievalBudget(searches=2), "en")
     outputs = []
     threads = [threading.Thread(target=lambda q=q: outputs.append(tool.call(query=q))) for q in ("a1", "b2")]
     for thread in threads:
@@ -120,7 +114,7 @@ async def test_what_raises_counts_and_is_raised(search):
         """Search."""
         raise ConnectionError("gone")
 
-    tool, _ = made(FunctionTool.from_defaults(broken), RetrievalBudget(searches=2))
+    tool, _ = budgeted(FunctionTool.from_defaults(broken), RetrievalBudget(searches=2))
     for query in "ab":
         with pytest.raises(ConnectionError):
             await tool.acall(query=query)

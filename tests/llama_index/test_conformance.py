@@ -8,14 +8,7 @@ import pytest
 
 from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore
 from langchain_agentrag.testing.llama_index import RetrieverConformance, conformance_table, outcomes
-from tests.llama_index.compare import (
-    OurRetriever,
-    OurStore,
-    Stores,
-    UpstreamBM25,
-    UpstreamFusion,
-    UpstreamSimple,
-)
+from tests.llama_index.compare import OurRetriever, OurStore, Stores, UpstreamBM25, UpstreamFusion, UpstreamSimple
 
 pytestmark = pytest.mark.filterwarnings(
     # upstream's own, told to whoever passes more nodes than there are

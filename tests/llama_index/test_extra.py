@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from langchain_agentrag import llama_index
+from tests.fresh_interpreter import run
 
 NAMES = [
     "AgentQueryEngine",
@@ -26,12 +24,6 @@ NAMES = [
     "guarded_tool",
     "parse_filters",
 ]
-
-
-def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_public_names_are_pinned():
@@ -53,7 +45,7 @@ def test_importing_the_package_loads_no_llama_index():
     assert run("import sys, langchain_agentrag.llama_index; print('llama_index' in sys.modules)") == "False"
 
 
-def test_without_llama_index_each_name_says_what_to_install():
+def test_without_llama_index_each_name_names_the_extra_to_install():
     code = f"""
 import sys
 sys.modules["llama_index"] = None
@@ -94,6 +86,4 @@ def test_no_source_mentions_the_bridge():
     from pathlib import Path
 
     folder = Path(llama_index.__file__).parent
-    assert not [
-        path for path in folder.rglob("*.py") if "bridge.langchain" in path.read_text(encoding="utf-8")
-    ]
+    assert not [path for path in folder.rglob("*.py") if "bridge.langchain" in path.read_text(encoding="utf-8")]

@@ -17,12 +17,7 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import Document, NodeWithScore, TextNode
 from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.tools import FunctionTool, RetrieverTool
-from llama_index.core.vector_stores.types import (
-    MetadataFilter,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryMode,
-)
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from langchain_agentrag import Analyzer, DualIndexer
@@ -46,8 +41,8 @@ SECRETS = [
 OF_A = MetadataFilters(filters=[MetadataFilter(key="agent", value="a")])
 
 
-def owners(found) -> set[str]:
-    return {one.node.metadata["agent"] for one in found}
+def owners(nodes) -> set[str]:
+    return {one.node.metadata["agent"] for one in nodes}
 
 
 class RecordingRetriever(HybridRetriever):
@@ -97,9 +92,9 @@ class TestChineseScoresNothing:
     @pytest.mark.parametrize("query", ["离心泵多久维护一次", "離心泵多久維護一次", "pump 维护周期"])
     def test_ours_finds_by_words(self, indexer, query):
         indexer.index_documents(self.LINES)
-        found = HybridRetriever(indexer, 3, mode="keyword").retrieve(query)
-        assert found[0].text == "离心泵的维护周期"
-        assert found[0].score > 0.1
+        nodes = HybridRetriever(indexer, 3, mode="keyword").retrieve(query)
+        assert nodes[0].text == "离心泵的维护周期"
+        assert nodes[0].score > 0.1
 
 
 class TestTheAnalyzerIsLost:
@@ -115,16 +110,16 @@ class TestTheAnalyzerIsLost:
         built.persist(str(tmp_path))
         assert BM25Retriever.from_persist_dir(str(tmp_path)).retrieve("离心泵")[0].score == 0.0
 
-    def test_ours_keeps_it_or_says_so(self, tmp_path):
+    def test_ours_keeps_it_or_raises(self, tmp_path):
         special = Analyzer(user_words=["离心泵的维护"])
-        found = []
+        results = []
         for _ in range(2):
             with DualIndexer(tmp_path / "s", "hash", analyzer=special) as indexer:
                 indexer.index_documents(self.LINES)
-                found.append([(one.text, one.score) for one in HybridRetriever(indexer).retrieve("离心泵")])
-        assert found[0] == found[1] != []
+                results.append([(one.text, one.score) for one in HybridRetriever(indexer).retrieve("离心泵")])
+        assert results[0] == results[1] != []
         with DualIndexer(tmp_path / "s", "hash") as indexer:  # the store knows its analyzer
-            assert [(one.text, one.score) for one in HybridRetriever(indexer).retrieve("离心泵")] == found[0]
+            assert [(one.text, one.score) for one in HybridRetriever(indexer).retrieve("离心泵")] == results[0]
         with pytest.raises(StoreMismatchError, match="analyzer"):
             DualIndexer(tmp_path / "s", "hash", analyzer=Analyzer())
 
@@ -152,8 +147,8 @@ class TestTheBridgeToLangChainIsBroken:
     def test_ours_converts_between_both_worlds_without_it(self, indexer):
         indexer.index_documents([LangChainDocument("来自 LangChain", id="lc", metadata={"页": 3})])
         indexer.index_documents([TextNode(id_="li", text="来自 LlamaIndex", metadata={"页": 4})])
-        found = {one.node_id: one.node.metadata["页"] for one in HybridRetriever(indexer).retrieve("来自")}
-        assert found == {"lc": 3, "li": 4}
+        pages = {one.node_id: one.node.metadata["页"] for one in HybridRetriever(indexer).retrieve("来自")}
+        assert pages == {"lc": 3, "li": 4}
         assert sys.modules["llama_index.core.bridge.langchain"] is None
 
     def test_embeddings_of_either_kind_drive_a_store(self, tmp_path):
@@ -167,8 +162,8 @@ def test_one_vector_store_serves_every_integration(indexer):
     index = HybridVectorStore(indexer).as_index()
     index.insert_nodes([TextNode(id_="n", text="主轴过热 E1102")])
     for mode in ("default", "sparse", "text_search", "hybrid", "semantic_hybrid", "mmr"):
-        found = index.as_retriever(vector_store_query_mode=mode, similarity_top_k=1).retrieve("主轴 E1102")
-        assert [one.node_id for one in found] == ["n"], mode
+        nodes = index.as_retriever(vector_store_query_mode=mode, similarity_top_k=1).retrieve("主轴 E1102")
+        assert [one.node_id for one in nodes] == ["n"], mode
 
 
 class TestRetrievalNeedsNoLLM:
@@ -208,9 +203,7 @@ class TestPartialParametersAreNoIsolation:
     """Fact 7."""
 
     def test_upstream_lets_the_model_choose(self):
-        tool = FunctionTool.from_defaults(
-            lambda agent_id: agent_id, name="f", partial_params={"agent_id": "a"}
-        )
+        tool = FunctionTool.from_defaults(lambda agent_id: agent_id, name="f", partial_params={"agent_id": "a"})
         assert tool.call(agent_id="b").raw_output == "b"
 
     def test_ours_refuses(self, indexer):
@@ -259,7 +252,7 @@ class TestChatStoresCannotBeWritten:
 class TestModesAreSilentlyIgnored:
     """Fact 10."""
 
-    def test_ours_answers_them_or_says_no(self, indexer):
+    def test_ours_answers_them_or_raises(self, indexer):
         store = HybridVectorStore(indexer)
         store.add([TextNode(id_="old", text="陈旧 E-502"), TextNode(id_="other", text="别的 E-503")])
         store.add([TextNode(id_="old", text="更新 E-504")])

@@ -26,9 +26,7 @@ from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore, p
 KEYS = ("age", "名", "tags")
 WORDS = st.sampled_from(["", "a", "A", "ab", "甲", "甲乙", "3", "ß"])
 NUMBERS = st.one_of(st.integers(-2, 4), st.sampled_from([0.5, 3.0]))
-VALUES = st.one_of(
-    st.none(), WORDS, NUMBERS, st.lists(WORDS, max_size=3), st.lists(st.integers(0, 3), max_size=3)
-)
+VALUES = st.one_of(st.none(), WORDS, NUMBERS, st.lists(WORDS, max_size=3), st.lists(st.integers(0, 3), max_size=3))
 METADATA = st.dictionaries(st.sampled_from(KEYS), VALUES)
 LISTS = st.one_of(st.lists(WORDS, max_size=3), st.lists(st.integers(0, 3), max_size=3))
 OPERAND = {
@@ -57,7 +55,7 @@ GROUPS = st.recursive(
 )
 
 
-def upstream_says(leaf: MetadataFilter, metadata: dict) -> bool:
+def upstream_matches(leaf: MetadataFilter, metadata: dict) -> bool:
     """What LlamaIndex's own function says; where it raises, the leaf does not hold."""
     try:
         return build_metadata_filter_fn(lambda _: metadata, MetadataFilters(filters=[leaf]))("n")
@@ -68,7 +66,7 @@ def upstream_says(leaf: MetadataFilter, metadata: dict) -> bool:
 def holds(group: MetadataFilters | MetadataFilter, metadata: dict) -> bool:
     """Nested filters, as LlamaIndex would have them if it had them."""
     if isinstance(group, MetadataFilter):
-        return upstream_says(group, metadata)
+        return upstream_matches(group, metadata)
     parts = [holds(part, metadata) for part in group.filters]
     if group.condition == FilterCondition.NOT:
         return not any(parts)
@@ -77,8 +75,8 @@ def holds(group: MetadataFilters | MetadataFilter, metadata: dict) -> bool:
 
 @given(leaf=leaves(), metadata=METADATA)
 @settings(max_examples=400)
-def test_each_leaf_means_what_llama_index_says(leaf, metadata):
-    assert match(parse_filters(leaf), metadata) is upstream_says(leaf, metadata)
+def test_each_leaf_matches_as_in_llama_index(leaf, metadata):
+    assert match(parse_filters(leaf), metadata) is upstream_matches(leaf, metadata)
 
 
 @given(group=GROUPS, metadata=METADATA)
@@ -101,8 +99,8 @@ def test_a_bound_is_not_lost_and_a_negation_not_erased():
     )
     people = [{"age": 17}, {"age": 18}, {"age": 66}, {"age": "30"}, {}]
     people += [{"age": 65, "tags": ["禁"]}, {"age": 65, "tags": ["许"]}]
-    kept = [metadata for metadata in people if match(parse_filters(both), metadata)]
-    assert kept == [{"age": 18}, {"age": 65, "tags": ["许"]}]
+    matching = [metadata for metadata in people if match(parse_filters(both), metadata)]
+    assert matching == [{"age": 18}, {"age": 65, "tags": ["许"]}]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +138,9 @@ def test_filters_nested_without_end_are_an_error():
         parse_filters(group)
 
 
-@pytest.mark.parametrize("given", [None, {}, MetadataFilters(filters=[])])
-def test_no_filter_keeps_everything(given):
-    assert match(parse_filters(given), {"a": 1})
+@pytest.mark.parametrize("filters", [None, {}, MetadataFilters(filters=[])])
+def test_no_filter_keeps_everything(filters):
+    assert match(parse_filters(filters), {"a": 1})
 
 
 def test_dates_compare_with_the_texts_that_llama_index_can_write():
@@ -160,8 +158,7 @@ def filled(tmp_path_factory):
     ]  # fmt: skip
     with DualIndexer(tmp_path_factory.mktemp("filters") / "s", HashingEmbeddings(32)) as indexer:
         nodes = [
-            TextNode(id_=str(n), text=f"段落 passage {n}", metadata=found)
-            for n, found in enumerate(metadatas)
+            TextNode(id_=str(n), text=f"段落 passage {n}", metadata=metadata) for n, metadata in enumerate(metadatas)
         ]
         HybridVectorStore(indexer).add(nodes)
         yield indexer, metadatas
@@ -170,7 +167,7 @@ def filled(tmp_path_factory):
 @given(group=GROUPS)
 @settings(max_examples=40)
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-def test_every_leg_finds_what_the_filter_keeps_and_nothing_else(filled, mode, group):
+def test_every_index_returns_what_the_filter_keeps_and_nothing_else(filled, mode, group):
     indexer, metadatas = filled
     wanted = {str(n) for n, metadata in enumerate(metadatas) if holds(group, metadata)}
     filters = group if isinstance(group, MetadataFilters) else MetadataFilters(filters=[group])
@@ -185,8 +182,6 @@ def test_the_vector_store_answers_and_fetches_the_same(filled, group):
     wanted = {str(n) for n, metadata in enumerate(metadatas) if holds(group, metadata)}
     filters = group if isinstance(group, MetadataFilters) else MetadataFilters(filters=[group])
     store = HybridVectorStore(indexer)
-    query = VectorStoreQuery(
-        query_str="段落", similarity_top_k=99, mode=VectorStoreQueryMode.HYBRID, filters=filters
-    )
+    query = VectorStoreQuery(query_str="段落", similarity_top_k=99, mode=VectorStoreQueryMode.HYBRID, filters=filters)
     assert set(store.query(query).ids) == wanted
     assert {node.node_id for node in store.get_nodes(filters=filters)} == wanted

@@ -25,12 +25,6 @@ MAIL = {"to": "丽娜", "text": "退款 5 元"}
 
 
 @pytest.fixture
-def operations(tmp_path):
-    with Operations(tmp_path / "operations.sqlite", max_risk="high") as opened:
-        yield opened
-
-
-@pytest.fixture
 def sent() -> list:
     return []
 
@@ -160,8 +154,7 @@ def test_validators_of_the_tools_model_speak_before_the_call(operations, sent, c
             return value
 
     tool = guard(
-        FunctionTool.from_defaults(sent.append, name="order", description="Order", fn_schema=Order),
-        operations,
+        FunctionTool.from_defaults(sent.append, name="order", description="Order", fn_schema=Order), operations
     )
     assert "only whole dozens" in call(tool, pieces=5).content
     assert sent == []
@@ -176,16 +169,16 @@ def test_the_model_sees_the_tool_as_it_was(operations, mail):
 
 def scripted(*steps) -> MockFunctionCallingLLM:
     def respond(messages, **_kwargs):
-        seen = [message.content or "" for message in messages if message.role == MessageRole.TOOL]
-        return steps[min(len(seen), len(steps) - 1)]
+        tool_texts = [message.content or "" for message in messages if message.role == MessageRole.TOOL]
+        return steps[min(len(tool_texts), len(steps) - 1)]
 
     return MockFunctionCallingLLM(response_generator=respond, is_chat_model=True)
 
 
 def calls(name, *arguments) -> ChatMessage:
     blocks = [
-        ToolCallBlock(tool_call_id=f"{name}{n}", tool_name=name, tool_kwargs=given)
-        for n, given in enumerate(arguments)
+        ToolCallBlock(tool_call_id=f"{name}{n}", tool_name=name, tool_kwargs=kwargs)
+        for n, kwargs in enumerate(arguments)
     ]
     return ChatMessage(role="assistant", blocks=blocks)
 
@@ -196,11 +189,9 @@ def done() -> ChatMessage:
 
 async def outputs(agent, **options) -> list[ToolOutput]:
     handler = agent.run("go", **options)
-    found = [
-        event.tool_output async for event in handler.stream_events() if isinstance(event, ToolCallResult)
-    ]
+    results = [event.tool_output async for event in handler.stream_events() if isinstance(event, ToolCallResult)]
     await handler
-    return found
+    return results
 
 
 async def test_an_agent_repeats_no_call(operations, mail, sent):
@@ -226,21 +217,17 @@ async def test_a_tool_gets_the_workflows_context_and_a_pause_is_no_failure(opera
         sent.append(to)
         return f"sent after {answer.response}"
 
-    ask.__annotations__ = {
-        "ctx": Context,
-        "to": str,
-        "return": str,
-    }  # LlamaIndex reads no annotations in quotes
+    ask.__annotations__ = {"ctx": Context, "to": str, "return": str}  # LlamaIndex reads no annotations in quotes
     tool = guard(FunctionTool.from_defaults(async_fn=ask), operations)
     agent = FunctionAgent(tools=[tool], llm=scripted(calls("ask", {"to": "a"}), done()))
-    handler, found = agent.run("go"), []
+    handler, outcomes = agent.run("go"), []
     async for event in handler.stream_events():
         if isinstance(event, InputRequiredEvent):
             handler.ctx.send_event(HumanResponseEvent(response="yes"))
         if isinstance(event, ToolCallResult):
-            found.append(event.tool_output)
+            outcomes.append(event.tool_output)
     await handler
-    assert [output.content for output in found] == ["sent after yes"]
+    assert [output.content for output in outcomes] == ["sent after yes"]
     assert sent == ["a"]
 
 

@@ -46,29 +46,29 @@ def faces(indexer) -> dict[str, object]:
 
 
 def sync_calls(indexer) -> dict:
-    made = faces(indexer)
+    built = faces(indexer)
     query = VectorStoreQuery(query_str="口令", similarity_top_k=1, mode=HYBRID)
     return {
-        "retriever": lambda: made["retriever"].retrieve("口令")[0].text,
-        "store": lambda: made["store"].query(query).nodes[0].text,
-        "engine": lambda: made["engine"].query("口令").source_nodes[0].text,
-        "tool": lambda: made["tool"].call(query="口令").raw_output[0].text,
+        "retriever": lambda: built["retriever"].retrieve("口令")[0].text,
+        "store": lambda: built["store"].query(query).nodes[0].text,
+        "engine": lambda: built["engine"].query("口令").source_nodes[0].text,
+        "tool": lambda: built["tool"].call(query="口令").raw_output[0].text,
         "index": lambda: (
-            made["store"].as_index().as_retriever(vector_store_query_mode="hybrid").retrieve("口令")[0].text
+            built["store"].as_index().as_retriever(vector_store_query_mode="hybrid").retrieve("口令")[0].text
         ),
     }
 
 
 def async_calls(indexer) -> dict:
-    made = faces(indexer)
+    built = faces(indexer)
     query = VectorStoreQuery(query_str="口令", similarity_top_k=1, mode=HYBRID)
     return {
-        "retriever": lambda: made["retriever"].aretrieve("口令"),
-        "store": lambda: made["store"].aquery(query),
-        "engine": lambda: made["engine"].aquery("口令"),
-        "tool": lambda: made["tool"].acall(query="口令"),
-        "memory": lambda: made["memory"].aget([ChatMessage(role="user", content="口令")]),
-        "embedding": lambda: made["embedding"].aget_query_embedding("口令"),
+        "retriever": lambda: built["retriever"].aretrieve("口令"),
+        "store": lambda: built["store"].aquery(query),
+        "engine": lambda: built["engine"].aquery("口令"),
+        "tool": lambda: built["tool"].acall(query="口令"),
+        "memory": lambda: built["memory"].aget([ChatMessage(role="user", content="口令")]),
+        "embedding": lambda: built["embedding"].aget_query_embedding("口令"),
     }
 
 
@@ -78,9 +78,7 @@ def test_sync_calls_work_in_a_running_loop_and_async_ones_block_nobody(filled, l
     factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else None
 
     async def cell():
-        assert {name: work() for name, work in sync_calls(filled).items()} == dict.fromkeys(
-            sync_calls(filled), SECRET
-        )
+        assert {name: work() for name, work in sync_calls(filled).items()} == dict.fromkeys(sync_calls(filled), SECRET)
         return {name: (await run_counting_ticks(work))[1] > 0 for name, work in async_calls(filled).items()}
 
     with asyncio.Runner(loop_factory=factory) as runner:
@@ -96,9 +94,9 @@ def test_copies_work_pickles_say_what_to_do_and_nothing_shows_texts(filled, name
     with pytest.raises(TypeError, match="path"):
         pickle.dumps(face)
     dumped = face.model_dump() if hasattr(face, "model_dump") else ""
-    shown = repr(face) + str(face) + str(dumped)
-    assert "sk-" not in shown
-    assert "芝麻" not in shown
+    text = repr(face) + str(face) + str(dumped)
+    assert "sk-" not in text
+    assert "芝麻" not in text
 
 
 def test_copies_search_the_same_store(filled):
@@ -112,34 +110,32 @@ def test_copies_search_the_same_store(filled):
 @pytest.mark.parametrize("wrong", [{"agent_id": 7}, {"agent_id": ""}, {"kk": 3}, {"similarity_topk": 3}])
 def test_wrong_arguments_are_clear_errors(indexer, kind, wrong):
     """langchain-ai/langchain#14659."""
-    given = {"agent_id": "a", **wrong} if kind is HybridMemoryBlock else wrong
+    options = {"agent_id": "a", **wrong} if kind is HybridMemoryBlock else wrong
     with pytest.raises((AgentRagError, ValueError)):
-        kind(indexer=indexer, **given)
+        kind(indexer=indexer, **options)
 
 
 @pytest.mark.parametrize(
     "query", ["", " ", "\x00", "？", "𠮷", "a" * 20_000, "口令" * 5_000, "\u202e口令", "SELECT * -- '"]
 )
 def test_odd_queries_are_answered(filled, query):
-    assert HybridRetriever(filled).retrieve(query) == asyncio.run(
-        HybridRetriever(filled).aretrieve(QueryBundle(query))
-    )
+    assert HybridRetriever(filled).retrieve(query) == asyncio.run(HybridRetriever(filled).aretrieve(QueryBundle(query)))
     assert as_query_engine_tool(HybridRetriever(filled)).call(query).content
     for mode in VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SPARSE:
         HybridVectorStore(filled).query(VectorStoreQuery(query_str=query, mode=mode))
 
 
-def test_a_closed_store_says_so(tmp_path):
+def test_a_closed_store_is_an_error(tmp_path):
     indexer = DualIndexer(tmp_path / "s", "hash")
     HybridVectorStore(indexer).add([TextNode(text="x")])
-    made = faces(indexer)
+    built = faces(indexer)
     indexer.close()
     for attempt in (
-        lambda: made["retriever"].retrieve("x"),
-        lambda: made["store"].query(VectorStoreQuery(query_str="x")),
-        made["store"].get_nodes,
-        lambda: made["engine"].query("x"),
-        lambda: made["tool"].call("x"),
+        lambda: built["retriever"].retrieve("x"),
+        lambda: built["store"].query(VectorStoreQuery(query_str="x")),
+        built["store"].get_nodes,
+        lambda: built["engine"].query("x"),
+        lambda: built["tool"].call("x"),
     ):
         with pytest.raises(AgentRagError, match="closed"):
             attempt()

@@ -29,12 +29,8 @@ from llama_index.core.vector_stores.types import (
 
 from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore, chinese_sentence_splitter
 
-MANUAL = Document(
-    id_="手册", text="主轴过热报警 E1102：清洁滤网后重启。", metadata={"lang": "zh", "year": 2025}
-)
-NOTES = Document(
-    id_="notes", text="The pump P-7 was repaired in March.", metadata={"lang": "en", "year": 2026}
-)
+MANUAL = Document(id_="手册", text="主轴过热报警 E1102：清洁滤网后重启。", metadata={"lang": "zh", "year": 2025})
+NOTES = Document(id_="notes", text="The pump P-7 was repaired in March.", metadata={"lang": "en", "year": 2026})
 
 
 @pytest.fixture
@@ -42,23 +38,19 @@ def store(indexer):
     return HybridVectorStore(indexer)
 
 
-def texts(found) -> list[str]:
-    return [one.node.get_content() for one in found]
+def texts(nodes) -> list[str]:
+    return [one.node.get_content() for one in nodes]
 
 
 class TestVectorStoreIndex:
     def test_from_documents_then_insert_update_delete(self, store):
         context = StorageContext.from_defaults(vector_store=store)
-        index = VectorStoreIndex.from_documents(
-            [MANUAL], storage_context=context, embed_model=store.embed_model
-        )
+        index = VectorStoreIndex.from_documents([MANUAL], storage_context=context, embed_model=store.embed_model)
         index.insert(NOTES)
         retriever = index.as_retriever(vector_store_query_mode="hybrid", similarity_top_k=1)
         assert texts(retriever.retrieve("P-7")) == [NOTES.text]
         index.update_ref_doc(Document(id_="notes", text="The pump P-8 was sold."))
-        assert [node.text for node in store.get_nodes() if node.ref_doc_id == "notes"] == [
-            "The pump P-8 was sold."
-        ]
+        assert [node.text for node in store.get_nodes() if node.ref_doc_id == "notes"] == ["The pump P-8 was sold."]
         index.delete_ref_doc("notes")
         assert [node.ref_doc_id for node in store.get_nodes()] == ["手册"]
 
@@ -77,30 +69,22 @@ class TestVectorStoreIndex:
         assert ask("E1102", vector_store_query_mode="hybrid", alpha=0.0, sparse_top_k=1, hybrid_top_k=1) == [
             MANUAL.text
         ]
-        assert (
-            len(ask("E1102", vector_store_query_mode="mmr", vector_store_kwargs={"mmr_threshold": 0.2})) == 2
-        )
-        assert ask(
-            "E1102", vector_store_query_mode="hybrid", vector_store_kwargs={"score_threshold": 0.1}
-        ) == [MANUAL.text]
+        assert len(ask("E1102", vector_store_query_mode="mmr", vector_store_kwargs={"mmr_threshold": 0.2})) == 2
+        assert ask("E1102", vector_store_query_mode="hybrid", vector_store_kwargs={"score_threshold": 0.1}) == [
+            MANUAL.text
+        ]
 
     @pytest.mark.parametrize("mode", ["default", "hybrid", "sparse", "mmr"])
     def test_async_finds_what_sync_finds(self, store, mode):
         index = store.as_index()
         asyncio.run(index.ainsert(MANUAL))
         retriever = index.as_retriever(vector_store_query_mode=mode)
-        assert (
-            texts(asyncio.run(retriever.aretrieve("E1102")))
-            == texts(retriever.retrieve("E1102"))
-            == [MANUAL.text]
-        )
+        assert texts(asyncio.run(retriever.aretrieve("E1102"))) == texts(retriever.retrieve("E1102")) == [MANUAL.text]
 
     def test_its_query_engine_answers(self, store):
         index = store.as_index()
         index.insert(MANUAL)
-        response = index.as_query_engine(llm=MockLLM(), vector_store_query_mode="hybrid").query(
-            "E1102 怎么办"
-        )
+        response = index.as_query_engine(llm=MockLLM(), vector_store_query_mode="hybrid").query("E1102 怎么办")
         assert MANUAL.text in str(response)
         assert response.source_nodes[0].node.ref_doc_id == "手册"
 
@@ -157,13 +141,13 @@ class TestIngestionPipeline:
         assert {ref for ref, _ in self.chunks(store)} == {"手册", "notes"}
 
 
-class Saying(MockLLM):
-    """Says what it was told to."""
+class FixedAnswerLLM(MockLLM):
+    """Returns a fixed answer."""
 
-    says: str = ""
+    answer: str = ""
 
     def complete(self, prompt, formatted=False, **kwargs):
-        return super().complete(self.says, formatted=formatted, **kwargs)
+        return super().complete(self.answer, formatted=formatted, **kwargs)
 
 
 class TestAutoRetriever:
@@ -179,8 +163,8 @@ class TestAutoRetriever:
         index = store.as_index()
         for document in (MANUAL, NOTES):
             index.insert(document)
-        llm = Saying()
-        llm.says = json.dumps(spec)
+        llm = FixedAnswerLLM()
+        llm.answer = json.dumps(spec)
         return VectorIndexAutoRetriever(
             index,
             self.INFO,
@@ -205,16 +189,14 @@ class TestAutoRetriever:
 
 
 class TestMemory:
-    def test_vector_memory_block_recalls_by_both_legs(self, store):
+    def test_vector_memory_block_recalls_by_both_indexes(self, store):
         block = VectorMemoryBlock(
             vector_store=store,
             embed_model=store.embed_model,
             query_kwargs={"mode": VectorStoreQueryMode.HYBRID},
             retrieval_context_window=2,
         )
-        memory = Memory.from_defaults(
-            session_id="s", token_limit=60, token_flush_size=10, memory_blocks=[block]
-        )
+        memory = Memory.from_defaults(session_id="s", token_limit=60, token_flush_size=10, memory_blocks=[block])
 
         async def talk():
             for n in range(8):
@@ -247,9 +229,7 @@ class TestWrappersOfRetrievers:
     def test_citation_query_engine(self, store):
         index = store.as_index()
         index.insert(MANUAL)
-        engine = CitationQueryEngine.from_args(
-            index, retriever=HybridRetriever(store.client, 1), llm=MockLLM()
-        )
+        engine = CitationQueryEngine.from_args(index, retriever=HybridRetriever(store.client, 1), llm=MockLLM())
         response = engine.query("E1102 怎么办")
         assert "Source 1:" in response.source_nodes[0].node.get_content()
 
@@ -257,15 +237,13 @@ class TestWrappersOfRetrievers:
         indexer.index_documents([MANUAL, NOTES])
         ours = HybridRetriever(indexer, 2)
         fused = QueryFusionRetriever([ours, ours.with_options(mode="keyword")], llm=MockLLM(), mode="reciprocal_rerank", num_queries=1, use_async=False, similarity_top_k=5)  # fmt: skip
-        found = fused.retrieve("E1102")
-        assert [one.node_id for one in found] == ["手册"]
-        assert found[0].score == pytest.approx(2 / 60)
+        nodes = fused.retrieve("E1102")
+        assert [one.node_id for one in nodes] == ["手册"]
+        assert nodes[0].score == pytest.approx(2 / 60)
 
     def test_auto_merging_returns_the_parent(self, store):
         parser = HierarchicalNodeParser.from_defaults(chunk_sizes=[256, 48], include_metadata=False)
-        nodes = parser.get_nodes_from_documents(
-            [Document(id_="d", text="泵 P-7 的维护周期是三十天，请按时检查。" * 8)]
-        )
+        nodes = parser.get_nodes_from_documents([Document(id_="d", text="泵 P-7 的维护周期是三十天，请按时检查。" * 8)])
         docstore = SimpleDocumentStore()
         docstore.add_documents(nodes)
         context = StorageContext.from_defaults(vector_store=store, docstore=docstore)
@@ -275,15 +253,11 @@ class TestWrappersOfRetrievers:
 
     def test_evaluation_by_ids(self, indexer):
         indexer.index_documents([MANUAL, NOTES])
-        evaluator = RetrieverEvaluator.from_metric_names(
-            ["mrr", "hit_rate"], retriever=HybridRetriever(indexer, 2)
-        )
+        evaluator = RetrieverEvaluator.from_metric_names(["mrr", "hit_rate"], retriever=HybridRetriever(indexer, 2))
         assert evaluator.evaluate("E1102", ["手册"]).metric_vals_dict == {"mrr": 1.0, "hit_rate": 1.0}
 
     def test_upstreams_query_engine_with_every_mode(self, indexer):
         indexer.index_documents([MANUAL])
         for mode in ("refine", "compact", "tree_summarize", "accumulate", "generation"):
-            engine = RetrieverQueryEngine.from_args(
-                HybridRetriever(indexer, 1), llm=MockLLM(), response_mode=mode
-            )
+            engine = RetrieverQueryEngine.from_args(HybridRetriever(indexer, 1), llm=MockLLM(), response_mode=mode)
             assert engine.query("E1102").source_nodes[0].node_id == "手册"

@@ -22,7 +22,7 @@ from tests.fences import unfenced
 NOON = dt.datetime(2026, 3, 10, 12, tzinfo=dt.UTC)
 
 
-def said(text: str, role: str = "user", **more) -> ChatMessage:
+def message(text: str, role: str = "user", **more) -> ChatMessage:
     return ChatMessage(role=role, content=text, additional_kwargs=more)
 
 
@@ -31,7 +31,7 @@ def put(block, messages, session="s1"):
 
 
 def ask(block, question, session="s1", **options) -> str:
-    return unfenced(asyncio.run(block.aget([said(question)], session_id=session, **options)))
+    return unfenced(asyncio.run(block.aget([message(question)], session_id=session, **options)))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def block(indexer):
 
 
 @pytest.mark.parametrize(
-    ("told", "question"),
+    ("text", "question"),
     [
         ("主轴过热是滤网堵了，换上新的就好了", "主轴过热上次怎么解决的"),
         ("The release key is kept in locker R-17.", "where is the release key"),
@@ -48,17 +48,17 @@ def block(indexer):
         ("错误码 ORA-00942 是因为没有建表", "ORA-00942"),
     ],
 )
-def test_what_was_said_is_found_again(block, told, question):
-    put(block, [said("今天午饭吃什么"), said(told, "assistant"), said("See you tomorrow.")])
-    assert f"assistant] {told}" in ask(block, question)
+def test_a_recorded_message_is_recalled(block, text, question):
+    put(block, [message("今天午饭吃什么"), message(text, "assistant"), message("See you tomorrow.")])
+    assert f"assistant] {text}" in ask(block, question)
 
 
-def test_the_recollection_says_when_and_who_oldest_first(block):
+def test_recalled_messages_have_time_and_speaker_oldest_first(block):
     put(
         block,
         [
-            said("滤网 第二条", time="2026-03-02T08:00:00+00:00"),
-            said("滤网 第一条", "assistant", time=dt.datetime(2026, 3, 1, 7, tzinfo=dt.UTC)),
+            message("滤网 第二条", time="2026-03-02T08:00:00+00:00"),
+            message("滤网 第一条", "assistant", time=dt.datetime(2026, 3, 1, 7, tzinfo=dt.UTC)),
         ],
     )
     assert ask(block, "滤网").splitlines() == [
@@ -68,7 +68,7 @@ def test_the_recollection_says_when_and_who_oldest_first(block):
 
 
 @pytest.mark.parametrize(
-    ("time", "shown"),
+    ("time", "expected"),
     [
         ("2026-03-02T09:00:00+08:00", "2026-03-02 09:00"),
         (dt.datetime(2026, 3, 2, 9, tzinfo=dt.timezone(dt.timedelta(hours=-5))), "2026-03-02 09:00"),
@@ -77,36 +77,34 @@ def test_the_recollection_says_when_and_who_oldest_first(block):
         (1_772_442_000, "2026-03-02 09:00"),
     ],
 )
-def test_what_is_recalled_shows_the_hour_that_was_on_the_clock(block, time, shown):
-    put(block, [said("三号泵 pump three 漏油", time=time)])
-    assert f"[{shown} user]" in asyncio.run(block.aget([said("三号泵 漏油")], session_id="s1"))
+def test_what_is_recalled_shows_the_hour_that_was_on_the_clock(block, time, expected):
+    put(block, [message("三号泵 pump three 漏油", time=time)])
+    assert f"[{expected} user]" in asyncio.run(block.aget([message("三号泵 漏油")], session_id="s1"))
 
 
 def test_messages_of_one_flush_keep_their_order(block):
-    put(block, [said(f"步骤 {n} 检查滤网") for n in range(4)])
-    assert [line[-8:] for line in ask(block, "滤网 步骤").splitlines()] == [
-        f"步骤 {n} 检查滤网"[-8:] for n in range(4)
-    ]
+    put(block, [message(f"步骤 {n} 检查滤网") for n in range(4)])
+    assert [line[-8:] for line in ask(block, "滤网 步骤").splitlines()] == [f"步骤 {n} 检查滤网"[-8:] for n in range(4)]
 
 
 class TestSessionsAndAgents:
     def test_one_block_serves_any_number_of_sessions(self, block):
         for session in ("s1", "s2", "s10"):
-            put(block, [said(f"门牌号是 {session}号")], session)
+            put(block, [message(f"门牌号是 {session}号")], session)
         for session in ("s10", "s1", "s2", "s1"):
             assert ask(block, "门牌号", session) == f"[2026-03-10 12:00 user] 门牌号是 {session}号"
         assert ask(block, "门牌号", "s3") == ask(block, "门牌号", None) == ""
 
-    def test_across_sessions_when_asked_to(self, block, indexer):
+    def test_across_sessions_with_the_option(self, block, indexer):
         for session in ("s1", "s2"):
-            put(block, [said(f"门牌号是 {session}号")], session)
+            put(block, [message(f"门牌号是 {session}号")], session)
         wide = HybridMemoryBlock(indexer=indexer, agent_id="规划者", across_sessions=True)
         assert {"s1号", "s2号"} == {line[-3:] for line in ask(wide, "门牌号", "s9").splitlines()}
 
     def test_agents_do_not_share_memories(self, block):
         other = block.for_agent("执行者")
-        put(block, [said("口令是芝麻")])
-        put(other, [said("口令是西瓜")])
+        put(block, [message("口令是芝麻")])
+        put(other, [message("口令是西瓜")])
         assert ("芝麻" in ask(block, "口令"), "西瓜" in ask(block, "口令")) == (True, False)
         assert ("芝麻" in ask(other, "口令"), "西瓜" in ask(other, "口令")) == (False, True)
 
@@ -117,7 +115,7 @@ class TestSessionsAndAgents:
         assert ask(block, "口令") == ""
 
     def test_memories_are_private_documents_of_the_agent(self, block, indexer):
-        put(block, [said("口令是芝麻")])
+        put(block, [message("口令是芝麻")])
         assert HybridRetriever(indexer).retrieve("口令") == []
         [one] = HybridRetriever(indexer, agent_id="规划者").retrieve("口令")
         assert {key: one.metadata[key] for key in ("type", "role", "session", "time")} == {
@@ -125,7 +123,7 @@ class TestSessionsAndAgents:
         }  # fmt: skip
 
     def test_an_agent_named_on_the_way_must_be_the_blocks(self, block):
-        put(block, [said("口令是芝麻")])
+        put(block, [message("口令是芝麻")])
         assert "芝麻" in ask(block, "口令", agent_id="规划者")
         with pytest.raises(ScopeError):
             ask(block, "口令", agent_id="执行者")
@@ -139,10 +137,7 @@ class TestSessionsAndAgents:
 class TestTime:
     @pytest.fixture
     def diary(self, block):
-        put(
-            block,
-            [said(f"三月{day}日 检查了滤网", time=f"2026-03-{day:02}T09:00:00+08:00") for day in (1, 5, 9)],
-        )
+        put(block, [message(f"三月{day}日 检查了滤网", time=f"2026-03-{day:02}T09:00:00+08:00") for day in (1, 5, 9)])
         return block
 
     @pytest.mark.parametrize(
@@ -156,11 +151,11 @@ class TestTime:
             (dt.date(2026, 4, 1), None, []),
         ],
     )
-    def test_a_stretch_of_time_is_asked_for(self, diary, since, until, days):
-        found = ask(diary, "滤网", since=since, until=until)
-        assert [line.split("三月")[1][0] for line in found.splitlines()] == days
+    def test_a_time_range_limits_the_recall(self, diary, since, until, days):
+        answer = ask(diary, "滤网", since=since, until=until)
+        assert [line.split("三月")[1][0] for line in answer.splitlines()] == days
 
-    def test_recent_ones_win_among_equals_when_asked_to(self, diary, indexer):
+    def test_recent_ones_win_among_equals_with_recency(self, diary, indexer):
         recent = HybridMemoryBlock(
             indexer=indexer, agent_id="规划者", k=1, half_life=dt.timedelta(days=2), clock=lambda: NOON
         )
@@ -174,24 +169,24 @@ class TestTime:
 
 class TestWhatIsStored:
     def test_the_callers_messages_are_not_changed(self, block):
-        messages = [said("口令是芝麻", kept="yes")]
+        messages = [message("口令是芝麻", kept="yes")]
         before = copy.deepcopy(messages)
         put(block, messages)
         assert messages == before
 
     def test_storing_again_changes_nothing(self, block, indexer):
         for _ in range(3):
-            put(block, [said("口令是芝麻"), said("好的", "assistant")])
+            put(block, [message("口令是芝麻"), message("好的", "assistant")])
         assert indexer.stats("规划者").documents == 2
 
     def test_nothing_is_stored_of_system_prompts_and_silence(self, block, indexer):
-        put(block, [said("你是助手", "system"), said("  "), ChatMessage(role="user", blocks=[])])
+        put(block, [message("你是助手", "system"), message("  "), ChatMessage(role="user", blocks=[])])
         assert indexer.stats("规划者").documents == 0
 
     def test_tool_calls_and_their_results_are_recalled(self, block):
-        asked = ToolCallBlock(tool_call_id="c1", tool_name="restart_pump", tool_kwargs={"pump": "P-7"})
-        calling = ChatMessage(role="assistant", blocks=[TextBlock(text="我来重启"), asked])
-        put(block, [calling, said("重启成功，压力 3.2 bar", "tool", tool_call_id="c1")])
+        call = ToolCallBlock(tool_call_id="c1", tool_name="restart_pump", tool_kwargs={"pump": "P-7"})
+        calling = ChatMessage(role="assistant", blocks=[TextBlock(text="我来重启"), call])
+        put(block, [calling, message("重启成功，压力 3.2 bar", "tool", tool_call_id="c1")])
         assert 'restart_pump({"pump": "P-7"})' in ask(block, "restart_pump P-7")
         assert "压力 3.2 bar" in ask(block, "重启成功了吗")
 
@@ -200,32 +195,31 @@ class TestWhatIsStored:
             block,
             [
                 ChatMessage(
-                    role="user",
-                    blocks=[TextBlock(text="这是铭牌"), ImageBlock(url="https://example.org/p.png")],
+                    role="user", blocks=[TextBlock(text="这是铭牌"), ImageBlock(url="https://example.org/p.png")]
                 )
             ],
         )
         assert "[image]" in ask(block, "铭牌")
 
     def test_the_base_classs_way_in_works_too(self, block):
-        asyncio.run(block._aput([said("口令是芝麻", session_id="s1")]))
+        asyncio.run(block._aput([message("口令是芝麻", session_id="s1")]))
         assert "芝麻" in ask(block, "口令")
 
     def test_blocks_that_take_nothing_from_short_term_memory(self, indexer):
         deaf = HybridMemoryBlock(indexer=indexer, agent_id="a", accept_short_term_memory=False)
-        put(deaf, [said("口令是芝麻")])
+        put(deaf, [message("口令是芝麻")])
         assert ask(deaf, "口令") == ""
 
     def test_a_session_can_be_forgotten(self, block):
         for session in ("s1", "s2"):
-            put(block, [said(f"口令是 {session}")], session)
+            put(block, [message(f"口令是 {session}")], session)
         assert asyncio.run(block.aforget("s1")) == 1
         assert (ask(block, "口令", "s1"), bool(ask(block, "口令", "s2"))) == ("", True)
 
 
-def test_the_question_is_what_the_user_said_last(block, indexer):
-    put(block, [said("滤网在仓库二"), said("扳手在仓库五")])
-    talk = [said("滤网在哪"), said("在找", "assistant"), said("扳手在哪"), said("查一下", "assistant")]
+def test_the_query_is_the_last_user_message(block, indexer):
+    put(block, [message("滤网在仓库二"), message("扳手在仓库五")])
+    talk = [message("滤网在哪"), message("在找", "assistant"), message("扳手在哪"), message("查一下", "assistant")]
     one = HybridMemoryBlock(indexer=indexer, agent_id="规划者", k=1)
     assert "扳手" in asyncio.run(one.aget(talk, session_id="s1"))
     assert asyncio.run(one.aget([], session_id="s1")) == asyncio.run(one.aget(None, session_id="s1")) == ""
@@ -233,19 +227,19 @@ def test_the_question_is_what_the_user_said_last(block, indexer):
 
 def test_long_recollections_lose_their_oldest_entries(indexer):
     block = HybridMemoryBlock(indexer=indexer, agent_id="a", max_chars=120, clock=lambda: NOON)
-    put(block, [said(f"滤网记录 {n} " + "很长" * 10) for n in range(4)])
-    found = ask(block, "滤网记录")
-    assert len(found) <= 120
-    assert "滤网记录 3" in found
+    put(block, [message(f"滤网记录 {n} " + "很长" * 10) for n in range(4)])
+    answer = ask(block, "滤网记录")
+    assert len(answer) <= 120
+    assert "滤网记录 3" in answer
 
 
 def test_a_question_nothing_answers_recalls_nothing(block):
-    put(block, [said("口令是芝麻")])
+    put(block, [message("口令是芝麻")])
     assert ask(block, "zzz") == ask(block, "？！") == ""
 
 
 def test_it_shows_no_store_and_no_texts(block):
-    put(block, [said("口令是芝麻")])
+    put(block, [message("口令是芝麻")])
     assert "芝麻" not in repr(block) + str(block.model_dump())
     assert "indexer" not in block.model_dump()
     with pytest.raises(ValidationError):
@@ -254,18 +248,16 @@ def test_it_shows_no_store_and_no_texts(block):
 
 class TestInLlamaIndexsMemory:
     def memory(self, block, session):
-        return Memory.from_defaults(
-            session_id=session, token_limit=80, token_flush_size=10, memory_blocks=[block]
-        )
+        return Memory.from_defaults(session_id=session, token_limit=80, token_flush_size=10, memory_blocks=[block])
 
     def test_two_sessions_share_a_block_and_nothing_else(self, block):
         async def talk():
             memories = {session: self.memory(block, session) for session in ("s1", "s2")}
             for session, memory in memories.items():
-                await memory.aput(said(f"我的门牌号是 {session}-零七，请记住"))
+                await memory.aput(message(f"我的门牌号是 {session}-零七，请记住"))
                 for n in range(6):
                     await memory.aput(
-                        said(f"闲聊 {n} 今天天气真不错啊，适合出门走走", "assistant" if n % 2 else "user")
+                        message(f"闲聊 {n} 今天天气真不错啊，适合出门走走", "assistant" if n % 2 else "user")
                     )
             return {
                 session: (await memory.aget(input="我的门牌号是多少"))[0].content
@@ -281,8 +273,8 @@ class TestInLlamaIndexsMemory:
         put(
             block,
             [
-                said("三月的滤网", time="2026-03-01T00:00:00+00:00"),
-                said("一月的滤网", time="2026-01-01T00:00:00+00:00"),
+                message("三月的滤网", time="2026-03-01T00:00:00+00:00"),
+                message("一月的滤网", time="2026-01-01T00:00:00+00:00"),
             ],
         )
 
@@ -296,7 +288,7 @@ class TestInLlamaIndexsMemory:
         assert "三月的滤网" not in asyncio.run(recall())
 
     def test_a_chat_engine_remembers_with_it(self, block, indexer):
-        put(block, [said("我的门牌号是零七")])
+        put(block, [message("我的门牌号是零七")])
         indexer.index_documents(["门牌号的规定"])
         engine = ContextChatEngine.from_defaults(
             retriever=HybridRetriever(indexer), llm=MockLLM(), memory=self.memory(block, "s1")
@@ -304,10 +296,8 @@ class TestInLlamaIndexsMemory:
         assert "门牌号是零七" in str(engine.chat("我的门牌号"))
 
     async def test_it_works_within_a_running_loop_and_blocks_nobody(self, block):
-        await block.aput([said("口令是芝麻")], session_id="s1")
-        found, ticks = await run_counting_ticks(lambda: block.aget([said("口令")], session_id="s1"))
+        await block.aput([message("口令是芝麻")], session_id="s1")
+        recalled, ticks = await run_counting_ticks(lambda: block.aget([message("口令")], session_id="s1"))
         assert ticks
-        assert "芝麻" in found
-        assert (
-            "芝麻" in self.memory(block, "s1").get(input="口令")[0].content
-        )  # the sync twin, within the loop
+        assert "芝麻" in recalled
+        assert "芝麻" in self.memory(block, "s1").get(input="口令")[0].content  # the sync twin, within the loop

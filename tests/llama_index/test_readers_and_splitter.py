@@ -7,11 +7,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llama_index.core.node_parser import (
-    SemanticSplitterNodeParser,
-    SentenceSplitter,
-    SentenceWindowNodeParser,
-)
+from llama_index.core.node_parser import SemanticSplitterNodeParser, SentenceSplitter, SentenceWindowNodeParser
 from llama_index.core.schema import Document, MetadataMode
 
 from langchain_agentrag import FileSystemConnector
@@ -57,9 +53,7 @@ class TestReaders:
         with pytest.raises(ScopeError):
             store.add([private])
         store.for_agent("甲").add([private])
-        assert [one.get_content() for one in HybridRetriever(indexer, agent_id="甲").retrieve("甲的")] == [
-            "甲的"
-        ]
+        assert [one.get_content() for one in HybridRetriever(indexer, agent_id="甲").retrieve("甲的")] == ["甲的"]
 
 
 class TestSplitter:
@@ -79,23 +73,17 @@ class TestSplitter:
 
     def test_as_chunking_tokenizer(self):
         text = "好的；就这样吧，我们明天再说…行吗？可以。" * 20
-        splitter = SentenceSplitter(
-            chunk_size=60, chunk_overlap=0, chunking_tokenizer_fn=chinese_sentence_splitter
-        )
+        splitter = SentenceSplitter(chunk_size=60, chunk_overlap=0, chunking_tokenizer_fn=chinese_sentence_splitter)
         nodes = splitter.get_nodes_from_documents([Document(text=text)])
         assert len(nodes) > 3
         assert all(node.text[-1] in "；…？。" for node in nodes)
         assert all(text[node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
 
     def test_as_sentence_window(self):
-        parser = SentenceWindowNodeParser.from_defaults(
-            sentence_splitter=chinese_sentence_splitter, window_size=1
-        )
+        parser = SentenceWindowNodeParser.from_defaults(sentence_splitter=chinese_sentence_splitter, window_size=1)
         nodes = parser.get_nodes_from_documents([Document(text=TALK)])
         assert [node.text for node in nodes] == SENTENCES
-        upstreams = SentenceWindowNodeParser.from_defaults().get_nodes_from_documents(
-            [Document(text="甲。乙。丙。")]
-        )
+        upstreams = SentenceWindowNodeParser.from_defaults().get_nodes_from_documents([Document(text="甲。乙。丙。")])
         assert len(upstreams) == 1
 
     def test_as_semantic_splitter(self):

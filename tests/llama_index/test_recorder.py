@@ -24,9 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDepre
 
 @pytest.fixture
 def table(tmp_path):
-    made = MemoryTable(f"sqlite:///{tmp_path / 'memory.db'}")
-    yield made
-    made.engine.dispose()
+    table = MemoryTable(f"sqlite:///{tmp_path / 'memory.db'}")
+    yield table
+    table.engine.dispose()
 
 
 def stock(part: str) -> str:
@@ -43,7 +43,7 @@ def answer(text: str) -> ChatMessage:
     return ChatMessage(role="assistant", blocks=[TextBlock(text=text)])
 
 
-def run(memory, said: str, *steps, tools=()):
+def run(memory, question: str, *steps, tools=()):
     """One run of an agent that takes one step per model call."""
     left = list(steps)
 
@@ -53,7 +53,7 @@ def run(memory, said: str, *steps, tools=()):
     async def work():
         llm = MockFunctionCallingLLM(response_generator=respond, is_chat_model=True)
         agent = FunctionAgent(tools=list(tools) or [FunctionTool.from_defaults(stock)], llm=llm)
-        return await agent.run(said, memory=memory)
+        return await agent.run(question, memory=memory)
 
     return asyncio.run(work())
 
@@ -69,8 +69,8 @@ CONVERSATION = (
     "inner", [None, ChatMemoryBuffer.from_defaults, lambda: Memory.from_defaults(session_id="s-1")]
 )
 def test_a_run_is_found_by_the_next_question(indexer, table, inner):
-    given = {} if inner is None else {"memory": inner()}
-    memory = RecordingMemory.from_defaults(indexer, table, agent_id="lina", session_id="s-1", **given)
+    options = {} if inner is None else {"memory": inner()}
+    memory = RecordingMemory.from_defaults(indexer, table, agent_id="lina", session_id="s-1", **options)
     start = datetime.now(UTC)
     run(memory, *CONVERSATION)
     assert memory.recorder.problems == ()
@@ -93,11 +93,11 @@ def test_a_run_is_found_by_the_next_question(indexer, table, inner):
 
 
 def test_a_question_is_not_what_the_search_for_its_answer_finds(indexer, table):
-    seen = []
+    texts = []
 
     def look(query: str) -> str:
         """Looks."""
-        seen.extend(hit.text for hit in indexer.search(query, agent_id="lina"))
+        texts.extend(hit.text for hit in indexer.search(query, agent_id="lina"))
         return "nothing"
 
     memory = RecordingMemory.from_defaults(indexer, table, agent_id="lina")
@@ -108,38 +108,36 @@ def test_a_question_is_not_what_the_search_for_its_answer_finds(indexer, table):
         answer("ok"),
         tools=[FunctionTool.from_defaults(look)],
     )
-    assert seen == []
+    assert texts == []
     assert indexer.search("E1102", 1, agent_id="lina")[0].text == "E1102 怎么修"
 
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    ("said", "query"),
+    ("question", "query"),
     [
         ("我妈妈对花生过敏，点菜的时候请注意", "which food must her mother not eat"),
         ("The product launch is postponed to the first Friday of May", "产品什么时候发布"),
     ],
 )
-def test_a_run_is_found_by_meaning(tmp_path, table, said, query):
+def test_a_run_is_found_by_meaning(tmp_path, table, question, query):
     with DualIndexer(tmp_path / "store", "local") as indexer:
-        for one in (said, "Please export the quarterly report as a table"):
+        for one in (question, "Please export the quarterly report as a table"):
             run(RecordingMemory.from_defaults(indexer, table, agent_id="lina"), one, answer("ok"))
-        assert indexer.search(query, 1, agent_id="lina", filter={"role": "user"})[0].text == said
+        assert indexer.search(query, 1, agent_id="lina", filter={"role": "user"})[0].text == question
         assert indexer.search(query, agent_id="otto") == []
 
 
 def test_the_memory_does_what_it_did(indexer, table):
     plain = Memory.from_defaults(session_id="p")
-    memory = RecordingMemory.from_defaults(
-        indexer, table, agent_id="lina", memory=Memory.from_defaults(session_id="s")
-    )
+    memory = RecordingMemory.from_defaults(indexer, table, agent_id="lina", memory=Memory.from_defaults(session_id="s"))
     for one in (plain, memory):
         run(one, *CONVERSATION)
         run(one, "again", answer("ok"))
         one.put(ChatMessage(role="user", content="a sync one"))
     assert memory.session_id == "s"
-    shown = [[(m.role, m.content) for m in one.get_all()] for one in (plain, memory)]
-    assert shown[0] == shown[1]
+    messages = [[(m.role, m.content) for m in one.get_all()] for one in (plain, memory)]
+    assert messages[0] == messages[1]
     assert [m.content for m in memory.get()] == [m.content for m in plain.get()]
     memory.reset()
     assert memory.get_all() == []
@@ -157,16 +155,9 @@ def test_turns_that_are_equal_are_kept_each_and_histories_are_not(indexer, table
 
 def test_a_session_that_goes_on_in_another_process_keeps_nothing_twice(indexer, table):
     inner = Memory.from_defaults(session_id="s")
-    for said in ("first", "second", "first"):
-        run(RecordingMemory.from_defaults(indexer, table, agent_id="lina", memory=inner), said, answer("ok"))
-    assert [entry.text for entry in table.read("lina", session="s")] == [
-        "first",
-        "ok",
-        "second",
-        "ok",
-        "first",
-        "ok",
-    ]
+    for text in ("first", "second", "first"):
+        run(RecordingMemory.from_defaults(indexer, table, agent_id="lina", memory=inner), text, answer("ok"))
+    assert [entry.text for entry in table.read("lina", session="s")] == ["first", "ok", "second", "ok", "first", "ok"]
 
 
 def test_a_call_and_its_result_that_come_apart_are_one_entry(indexer, table):
@@ -184,10 +175,10 @@ def test_two_calls_of_one_id_keep_their_results(indexer, table):
     parts = [{"part": "QX-8"}, {"part": "快插接头"}]
     blocks = [ToolCallBlock(tool_call_id="stock", tool_name="stock", tool_kwargs=part) for part in parts]
     memory.put(ChatMessage(role="assistant", blocks=blocks))
-    for said in ("14", "九件"):
-        memory.put(ChatMessage(role="tool", content=said, additional_kwargs={"tool_call_id": "stock"}))
-    kept = [(entry.arguments["part"], entry.result) for entry in table.read("lina")]
-    assert kept == [("QX-8", "14"), ("快插接头", "九件")]
+    for text in ("14", "九件"):
+        memory.put(ChatMessage(role="tool", content=text, additional_kwargs={"tool_call_id": "stock"}))
+    recorded = [(entry.arguments["part"], entry.result) for entry in table.read("lina")]
+    assert recorded == [("QX-8", "14"), ("快插接头", "九件")]
 
 
 def test_what_was_recalled_is_not_kept_again(indexer, table):
@@ -196,10 +187,7 @@ def test_what_was_recalled_is_not_kept_again(indexer, table):
     tool = as_query_engine_tool(HybridRetriever(indexer), agent_id="lina", name="look_up")
     memory = RecordingMemory.from_defaults(indexer, table, agent_id="lina")
     run(memory, "E1102?", wanted("look_up", query="E1102"), answer("ok"), tools=[tool])
-    assert [getattr(entry, "tool", "turn") for entry in table.read("lina")] == [
-        "turn",
-        "turn",
-    ]
+    assert [getattr(entry, "tool", "turn") for entry in table.read("lina")] == ["turn", "turn"]
     assert sum("快插接头" in hit.text for hit in indexer.search("快插接头", 50, agent_id="lina")) == 1
 
 
@@ -216,9 +204,7 @@ def test_redaction_and_limits_hold_here_too(indexer, table):
 
 
 def test_a_table_that_cannot_be_reached_does_not_stop_the_agent(indexer, tmp_path):
-    memory = RecordingMemory.from_defaults(
-        indexer, f"sqlite:///{tmp_path}/missing/memory.db", agent_id="lina"
-    )
+    memory = RecordingMemory.from_defaults(indexer, f"sqlite:///{tmp_path}/missing/memory.db", agent_id="lina")
     assert "cabinet B2" in str(run(memory, *CONVERSATION))
     assert memory.recorder.problems
 

@@ -11,7 +11,6 @@ import threading
 import pytest
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.instrumentation import get_dispatcher
-from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.schema import IndexNode, MetadataMode, QueryBundle, TextNode
@@ -23,6 +22,7 @@ from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore
 from langchain_agentrag.llama_index.retriever import has_evidence
 from langchain_agentrag.testing.llama_index import run_counting_ticks
 from tests.fakes import FailingEmbeddings, RecordingEmbeddings
+from tests.llama_index.events import EventRecorder
 
 TEXTS = {
     "alarm": "报警 E1102：主轴过热，清洁滤网后重启。",
@@ -39,44 +39,39 @@ def filled(indexer):
 
 @pytest.mark.parametrize(
     ("query", "first"),
-    [
-        ("主轴过热怎么办", "alarm"),
-        ("who grants leave", "leave"),
-        ("ORA-00942 是什么错误", "mixed"),
-        ("E1102", "alarm"),
-    ],
+    [("主轴过热怎么办", "alarm"), ("who grants leave", "leave"), ("ORA-00942 是什么错误", "mixed"), ("E1102", "alarm")],
 )
 def test_nodes_are_the_engines_hits(filled, query, first):
-    found = HybridRetriever(filled, 3).retrieve(query)
+    nodes = HybridRetriever(filled, 3).retrieve(query)
     hits = [hit for hit in filled.search(query, 3) if has_evidence(hit)]
-    assert [(one.node_id, one.text, one.score) for one in found] == [
+    assert [(one.node_id, one.text, one.score) for one in nodes] == [
         (hit.reference, hit.text, hit.score) for hit in hits
     ]
-    assert found[0].node_id == first
-    assert all(type(one.score) is float and 0 <= one.score <= 1 for one in found)
+    assert nodes[0].node_id == first
+    assert all(type(one.score) is float and 0 <= one.score <= 1 for one in nodes)
 
 
-def test_a_chunk_tells_its_exact_place(tmp_path):
+def test_a_chunk_has_its_exact_place(tmp_path):
     text = "# 手册\n\n" + "".join(f"第{n}条：泵 P-{n} 的维护周期是{n}天。\n\n" for n in range(1, 60))
     with DualIndexer(tmp_path / "s", "hash", chunking=Chunking(size=60)) as indexer:
         indexer.index_documents([SourceDocument("手册", text, {"lang": "zh"}, kind="markdown")])
         for one in HybridRetriever(indexer, 5).retrieve("P-37 的维护周期"):
-            told = one.metadata["agentrag"]
+            facts = one.metadata["agentrag"]
             assert text[one.node.start_char_idx : one.node.end_char_idx] == one.text
-            assert text[told["start"] : told["end"]] == one.text
-            assert one.node_id == f"手册#{told['chunk_id']}"
-            assert one.node.ref_doc_id == told["doc_id"] == "手册"
-            assert indexer.read("手册", told["chunk_id"]).text == one.text
+            assert text[facts["start"] : facts["end"]] == one.text
+            assert one.node_id == f"手册#{facts['chunk_id']}"
+            assert one.node.ref_doc_id == facts["doc_id"] == "手册"
+            assert indexer.read("手册", facts["chunk_id"]).text == one.text
             assert one.metadata["heading"] == "手册"
             assert one.metadata["lang"] == "zh"
 
 
 def test_the_explanation_reaches_no_prompt_and_no_embedding(filled):
     [one] = HybridRetriever(filled, 1).retrieve("主轴过热 E1102")
-    told = one.metadata["agentrag"]
-    assert told["keyword"]["rank"] == 1
-    assert told["vector"]["rank"] == 1
-    assert set(told["matched"]) >= {"主轴过热", "E1102"}
+    facts = one.metadata["agentrag"]
+    assert facts["keyword"]["rank"] == 1
+    assert facts["vector"]["rank"] == 1
+    assert set(facts["matched"]) >= {"主轴过热", "E1102"}
     for mode in (MetadataMode.LLM, MetadataMode.EMBED):
         assert "agentrag" not in one.node.get_content(mode)
     assert one.node.get_content(MetadataMode.EMBED) == f"name: alarm\n\n{TEXTS['alarm']}"
@@ -112,15 +107,15 @@ def test_queries_may_bring_their_embedding_or_strings_to_embed(tmp_path):
         indexer.search("warm up", 1)
         model.queries.clear()
         retriever = HybridRetriever(indexer, 3, mode="vector", score_threshold=0)
-        given = QueryBundle("x", embedding=model._inner.embed_query(TEXTS["leave"]))
-        assert retriever.retrieve(given)[0].node_id == "leave"
-        assert asyncio.run(retriever.aretrieve(given))[0].node_id == "leave"
+        bundle = QueryBundle("x", embedding=model._inner.embed_query(TEXTS["leave"]))
+        assert retriever.retrieve(bundle)[0].node_id == "leave"
+        assert asyncio.run(retriever.aretrieve(bundle))[0].node_id == "leave"
         assert model.queries == []
         strings = QueryBundle("x", custom_embedding_strs=[TEXTS["alarm"], TEXTS["alarm"]])
         assert retriever.retrieve(strings)[0].node_id == "alarm"
         assert asyncio.run(retriever.aretrieve(strings))[0].node_id == "alarm"
         assert model.queries == [TEXTS["alarm"]] * 4
-        assert given.custom_embedding_strs is None
+        assert bundle.custom_embedding_strs is None
         assert strings.embedding is None
 
 
@@ -134,7 +129,7 @@ def test_words_alone_need_no_model(tmp_path):
         assert model.queries == []
 
 
-def test_a_failing_model_leaves_the_words_and_says_so(tmp_path):
+def test_a_failing_model_leaves_the_keyword_index_and_is_reported(tmp_path):
     model = FailingEmbeddings(dim=16)
     with DualIndexer(tmp_path / "s", model) as indexer:
         indexer.index_documents(list(TEXTS.values()))
@@ -157,10 +152,10 @@ class TestOnWhoseBehalf:
 
     @pytest.mark.parametrize(("agent", "word"), [("甲", "alpha"), ("乙", "beta")])
     def test_an_agent_sees_its_own_and_shared_ones(self, mine, agent, word):
-        found = mine.for_agent(agent).retrieve("私密笔记 alpha beta")
-        assert {one.node_id for one in found} == {*TEXTS, "note"}
-        assert word in found[0].text
-        assert {one.metadata["agentrag"]["agent_id"] for one in found} == {None, agent}
+        nodes = mine.for_agent(agent).retrieve("私密笔记 alpha beta")
+        assert {one.node_id for one in nodes} == {*TEXTS, "note"}
+        assert word in nodes[0].text
+        assert {one.metadata["agentrag"]["agent_id"] for one in nodes} == {None, agent}
 
     @pytest.mark.parametrize("agent", ["甲", "乙"])
     async def test_async_is_on_the_same_behalf_and_under_the_same_filter(self, mine, agent):
@@ -177,9 +172,7 @@ class TestOnWhoseBehalf:
             mine.for_agent(agent)
 
     def test_a_filter_on_the_agent_cannot_widen(self, mine):
-        nosy = mine.for_agent("甲").with_filters(
-            MetadataFilters(filters=[MetadataFilter(key="agent_id", value="乙")])
-        )
+        nosy = mine.for_agent("甲").with_filters(MetadataFilters(filters=[MetadataFilter(key="agent_id", value="乙")]))
         assert nosy.retrieve("私密笔记") == []
 
     def test_clones_leave_the_original_alone(self, mine):
@@ -189,20 +182,18 @@ class TestOnWhoseBehalf:
         assert {one.node_id for one in mine.retrieve("E1102")} == set(TEXTS)
 
     def test_threads_with_clones_do_not_mix(self, mine):
-        seen: dict[str, set[str]] = {}
+        texts: dict[str, set[str]] = {}
 
         def ask(agent: str) -> None:
             clone = mine.for_agent(agent)
-            seen[agent] = {
-                one.text for _ in range(10) for one in clone.retrieve("私密笔记") if one.node_id == "note"
-            }
+            texts[agent] = {one.text for _ in range(10) for one in clone.retrieve("私密笔记") if one.node_id == "note"}
 
         threads = [threading.Thread(target=ask, args=(agent,)) for agent in ("甲", "乙")]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert seen == {"甲": {"甲的私密笔记 alpha"}, "乙": {"乙的私密笔记 beta"}}
+        assert texts == {"甲": {"甲的私密笔记 alpha"}, "乙": {"乙的私密笔记 beta"}}
 
 
 class MeetingEmbeddings(RecordingEmbeddings):
@@ -220,9 +211,7 @@ class TestAsync:
     async def test_finds_what_sync_finds(self, filled):
         retriever = HybridRetriever(filled, 3)
         for query in ("主轴", "annual leave", "zzz", ""):
-            assert await retriever.aretrieve(query) == retriever.retrieve(
-                query
-            )  # the sync one within the loop
+            assert await retriever.aretrieve(query) == retriever.retrieve(query)  # the sync one within the loop
 
     async def test_questions_of_several_callers_are_embedded_side_by_side(self, tmp_path):
         model = MeetingEmbeddings()
@@ -231,8 +220,8 @@ class TestAsync:
             retriever = HybridRetriever(indexer, 1)
             retriever.retrieve("warm up")
             model.meeting = threading.Barrier(3, timeout=60)
-            found = await asyncio.gather(*(retriever.aretrieve(f"主轴 {n}") for n in range(3)))
-        assert all("degraded" not in one.metadata["agentrag"] for [one] in found)
+            results = await asyncio.gather(*(retriever.aretrieve(f"主轴 {n}") for n in range(3)))
+        assert all("degraded" not in one.metadata["agentrag"] for [one] in results)
 
     async def test_other_coroutines_go_on(self, filled):
         _, ticks = await run_counting_ticks(lambda: HybridRetriever(filled, 3).aretrieve("主轴"))
@@ -249,52 +238,39 @@ class TestAsync:
         assert (await asyncio.to_thread(run))[0].node_id == "alarm"
 
 
-class Recorder(BaseEventHandler):
-    events: list = []  # noqa: RUF012  pydantic copies it
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "Recorder"
-
-    def handle(self, event, **_kwargs):
-        self.events.append(event)
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_events_come_once_with_the_nodes(filled, asynchronous):
-    recorder, legacy = Recorder(), LlamaDebugHandler(print_trace_on_end=False)
+    recorder, legacy = EventRecorder(), LlamaDebugHandler(print_trace_on_end=False)
     dispatcher = get_dispatcher()
     dispatcher.add_event_handler(recorder)
     try:
         retriever = HybridRetriever(filled, 2, callback_manager=CallbackManager([legacy]))
-        found = asyncio.run(retriever.aretrieve("主轴")) if asynchronous else retriever.retrieve("主轴")
+        nodes = asyncio.run(retriever.aretrieve("主轴")) if asynchronous else retriever.retrieve("主轴")
     finally:
         dispatcher.event_handlers.remove(recorder)
     kinds = [event for event in recorder.events if isinstance(event, RetrievalStartEvent | RetrievalEndEvent)]
     assert [type(event) for event in kinds] == [RetrievalStartEvent, RetrievalEndEvent]
-    assert kinds[1].nodes == found
+    assert kinds[1].nodes == nodes
     assert len(legacy.get_event_pairs(CBEventType.RETRIEVE)) == 1
 
 
 def test_objects_behind_index_nodes_are_entered(indexer):
     HybridVectorStore(indexer).add([IndexNode(id_="i", text="泵的手册", index_id="pump")])
     inner = TextNode(id_="inside", text="里面的段落")
-    found = HybridRetriever(indexer, 1, object_map={"pump": inner}).retrieve("泵的手册")
-    assert [one.node_id for one in found] == ["inside"]
+    nodes = HybridRetriever(indexer, 1, object_map={"pump": inner}).retrieve("泵的手册")
+    assert [one.node_id for one in nodes] == ["inside"]
 
 
 def test_a_cutoff_keeps_true_hits(filled):
-    found = HybridRetriever(filled, 3).retrieve(TEXTS["alarm"])
-    kept = SimilarityPostprocessor(similarity_cutoff=0.3).postprocess_nodes(found)
-    assert [one.node_id for one in kept] == ["alarm"]
+    nodes = HybridRetriever(filled, 3).retrieve(TEXTS["alarm"])
+    filtered = SimilarityPostprocessor(similarity_cutoff=0.3).postprocess_nodes(nodes)
+    assert [one.node_id for one in filtered] == ["alarm"]
 
 
 def test_options_are_the_engines(filled):
     assert len(HybridRetriever(filled, 3, score_threshold=0).retrieve("主轴")) == 3
     assert [one.node_id for one in HybridRetriever(filled, 3).retrieve("主轴")][:1] == ["alarm"]
-    weights = (
-        HybridRetriever(filled, 1, weights=(0, 1), fusion="rrf").retrieve("主轴")[0].metadata["agentrag"]
-    )
+    weights = HybridRetriever(filled, 1, weights=(0, 1), fusion="rrf").retrieve("主轴")[0].metadata["agentrag"]
     assert (weights["weights"], weights["fusion"]) == ([0, 1], "rrf")
 
 
@@ -304,9 +280,7 @@ def test_a_number_of_nodes_that_makes_no_sense_is_an_error(indexer, wrong):
         HybridRetriever(indexer, wrong)
 
 
-@pytest.mark.parametrize(
-    "options", [{"kk": 3}, {"mode": "semantic"}, {"weights": (0, 0)}, {"retrievers": []}]
-)
+@pytest.mark.parametrize("options", [{"kk": 3}, {"mode": "semantic"}, {"weights": (0, 0)}, {"retrievers": []}])
 def test_options_that_do_not_exist_are_errors(indexer, options):
     with pytest.raises(InvalidQueryError):
         HybridRetriever(indexer, **options)

@@ -25,17 +25,14 @@ DAY = dt.timedelta(days=1)
 @pytest.fixture
 def diary(indexer):
     indexer.index_documents(
-        [
-            SourceDocument(f"day{n}", "滤网 filter E1102", {"time": NOON - n * DAY, "session": "s"})
-            for n in range(5)
-        ]
+        [SourceDocument(f"day{n}", "滤网 filter E1102", {"time": NOON - n * DAY, "session": "s"}) for n in range(5)]
         + [SourceDocument("undated", "滤网 filter E1102")]
     )
     return indexer
 
 
-def names(found: list) -> set[str]:
-    return {one.node.ref_doc_id or one.node.node_id for one in found}
+def names(nodes: list) -> set[str]:
+    return {one.node.ref_doc_id or one.node.node_id for one in nodes}
 
 
 @pytest.mark.parametrize("query", ["滤网", "filter", "E1102 滤网"])
@@ -44,26 +41,21 @@ def test_a_retriever_and_its_engine_keep_to_a_range(query, diary):
     inside = bound.within(after=NOON - 2 * DAY)
     assert names(inside.retrieve(query)) == {"day1", "day2"}
     assert names(asyncio.run(inside.aretrieve(query))) == {"day1", "day2"}
-    assert names(inside.within(before="2030-01-01").retrieve(query)) == {
-        "day1",
-        "day2",
-    }  # narrowed, never widened
+    assert names(inside.within(before="2030-01-01").retrieve(query)) == {"day1", "day2"}  # narrowed, never widened
     assert names(AgentQueryEngine.from_args(inside).query(query).source_nodes) == {"day1", "day2"}
     with pytest.raises(InvalidQueryError, match="after"):
         HybridRetriever(diary, after="soon")
 
 
-def test_recency_puts_the_newer_of_equals_first_and_says_so(diary):
+def test_recency_puts_the_newer_of_equals_first_and_explains_it(diary):
     nodes = HybridRetriever(diary, 3, recency=DAY, now=NOON).retrieve("滤网 x")
     assert [one.node.ref_doc_id or one.node.node_id for one in nodes] == ["day0", "day1", "day2"]
 
 
 def test_a_vector_store_searches_and_deletes_in_a_range(diary):
     store = HybridVectorStore(diary, after=NOON - 2 * DAY)
-    found = (
-        store.as_index().as_retriever(similarity_top_k=9, vector_store_query_mode="hybrid").retrieve("滤网")
-    )
-    assert names(found) == {"day0", "day1", "day2"}
+    nodes = store.as_index().as_retriever(similarity_top_k=9, vector_store_query_mode="hybrid").retrieve("滤网")
+    assert names(nodes) == {"day0", "day1", "day2"}
     store.delete_nodes(session="s", before=NOON - 3 * DAY)
     assert {document.doc_id for document in diary.get()} == {"day0", "day1", "day2", "day3", "undated"}
 
@@ -84,22 +76,22 @@ def test_a_tool_takes_a_range_where_it_is_dated_and_only_there(diary):
 def test_memories_expire(indexer):
     block = HybridMemoryBlock(indexer=indexer, agent_id="a", ttl=dt.timedelta(days=30))
     asyncio.run(block.aput([ChatMessage(role="user", content="密码 is 7741")], session_id="s"))
-    kept = indexer.get(agent_id="a")[0].metadata["expires_at"] - dt.datetime.now(dt.UTC)
-    assert dt.timedelta(days=29) < kept <= dt.timedelta(days=30)
+    remaining = indexer.get(agent_id="a")[0].metadata["expires_at"] - dt.datetime.now(dt.UTC)
+    assert dt.timedelta(days=29) < remaining <= dt.timedelta(days=30)
     with pytest.raises(ValueError, match="ttl"):
         HybridMemoryBlock(indexer=indexer, agent_id="a", ttl=dt.timedelta(0))
 
 
 def test_a_message_keeps_the_zone_it_names(indexer):
-    said = "2026-03-10T20:00:00+08:00"
+    time = "2026-03-10T20:00:00+08:00"
     block = HybridMemoryBlock(indexer=indexer, agent_id="a", k=9, half_life=DAY)
-    message = ChatMessage(role="user", content="滤网", additional_kwargs={"timestamp": said})
+    message = ChatMessage(role="user", content="滤网", additional_kwargs={"timestamp": time})
     asyncio.run(block.aput([message], session_id="s"))
     ask = [ChatMessage(role="user", content="滤网?")]
-    for since, until, found in (
+    for since, until, expected in (
         (NOON, None, True),
         (NOON + DAY, None, False),
         (None, NOON, False),
         ("2026-03-10", "2026-03-11", True),
     ):
-        assert ("滤网" in asyncio.run(block.aget(ask, session_id="s", since=since, until=until))) is found
+        assert ("滤网" in asyncio.run(block.aget(ask, session_id="s", since=since, until=until))) is expected

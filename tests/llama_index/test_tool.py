@@ -53,9 +53,9 @@ def scripted(*steps) -> MockFunctionCallingLLM:
     """A model that takes one step per turn; a step is a message, or a function of the tool results so far."""
 
     def respond(messages, **_kwargs):
-        seen = results(messages)
-        step = steps[min(len(seen), len(steps) - 1)]
-        return step(seen) if callable(step) else step
+        tool_results = results(messages)
+        step = steps[min(len(tool_results), len(steps) - 1)]
+        return step(tool_results) if callable(step) else step
 
     return MockFunctionCallingLLM(response_generator=respond, is_chat_model=True)
 
@@ -66,11 +66,11 @@ def answer(text: str) -> ChatMessage:
 
 class TestTheToolItself:
     def test_the_model_sees_one_argument_and_a_short_description(self, retriever):
-        shown = as_query_engine_tool(retriever).metadata.to_openai_tool()["function"]
-        assert shown["name"] == "search"
-        assert list(shown["parameters"]["properties"]) == ["query"]
-        assert shown["parameters"]["required"] == ["query"]
-        assert len(shown["description"]) <= MAX_DESCRIPTION_CHARS
+        function = as_query_engine_tool(retriever).metadata.to_openai_tool()["function"]
+        assert function["name"] == "search"
+        assert list(function["parameters"]["properties"]) == ["query"]
+        assert function["parameters"]["required"] == ["query"]
+        assert len(function["description"]) <= MAX_DESCRIPTION_CHARS
 
     @pytest.mark.parametrize("asynchronous", [False, True])
     def test_nodes_are_in_the_raw_output(self, retriever, asynchronous):
@@ -199,12 +199,12 @@ class TestFunctionAgent:
     def test_two_hops_offline(self, retriever):
         """Search for the pump's code, read it from the answer, search for the code."""
 
-        def second(seen):
-            code = re.search(r"代码是 (E\d+)", seen[0])
+        def second(results):
+            code = re.search(r"代码是 (E\d+)", results[0])
             return call(f"{code[1]} 处理方法", 2)
 
-        def final(seen):
-            return answer("清洁滤网 [1]" if "清洁滤网" in seen[1] else "不知道")
+        def final(results):
+            return answer("清洁滤网 [1]" if "清洁滤网" in results[1] else "不知道")
 
         tool = as_query_engine_tool(retriever.with_options(1))
         agent = FunctionAgent(tools=[tool], llm=scripted(call("三号泵的故障代码"), second, final))
@@ -213,8 +213,8 @@ class TestFunctionAgent:
         assert [event.tool_kwargs["query"] for event in calls] == ["三号泵的故障代码", "E1102 处理方法"]
         assert [event.tool_output.raw_output[0].node_id for event in calls] == ["故障", "处理"]
 
-    def test_a_model_that_names_an_agent_is_told_no(self, retriever):
-        llm = scripted(call("备忘 口令", agent_id="coder"), lambda seen: answer(seen[0]))
+    def test_a_model_that_names_an_agent_is_refused(self, retriever):
+        llm = scripted(call("备忘 口令", agent_id="coder"), lambda results: answer(results[0]))
         agent = FunctionAgent(tools=[as_query_engine_tool(retriever, agent_id="planner")], llm=llm)
         text, calls = asyncio.run(self.run(agent, "coder 的口令？"))
         assert calls[0].tool_output.is_error
@@ -222,7 +222,7 @@ class TestFunctionAgent:
         assert "42" not in text
 
     def test_an_unnamed_workflow_finds_nothing_rather_than_everything(self, retriever):
-        llm = scripted(call("备忘 口令"), lambda seen: answer(seen[0]))
+        llm = scripted(call("备忘 口令"), lambda results: answer(results[0]))
         agent = FunctionAgent(tools=[as_query_engine_tool(retriever, from_workflow=True)], llm=llm)
         text, calls = asyncio.run(self.run(agent, "口令？"))
         assert calls[0].tool_output.is_error
@@ -230,7 +230,7 @@ class TestFunctionAgent:
 
     def test_with_an_engine_that_writes_answers(self, retriever):
         engine = AgentQueryEngine.from_args(retriever, MockFunctionCallingLLM(is_chat_model=True))
-        llm = scripted(call("E1102"), lambda seen: answer(seen[0]))
+        llm = scripted(call("E1102"), lambda results: answer(results[0]))
         agent = FunctionAgent(tools=[as_query_engine_tool(engine, agent_id="planner")], llm=llm)
         text, _ = asyncio.run(self.run(agent, "E1102？"))
         assert "[1]" in text
@@ -270,7 +270,7 @@ class TestAgentWorkflow:
 
     @pytest.mark.parametrize("root", ["planner", "coder"])
     def test_one_tool_serves_each_agent_its_own(self, retriever, root):
-        workflow = self.make(retriever, root, call("备忘 口令"), lambda seen: answer(seen[0]))
+        workflow = self.make(retriever, root, call("备忘 口令"), lambda results: answer(results[0]))
 
         async def run():
             return str(await workflow.run("口令是什么？"))
@@ -284,18 +284,11 @@ class TestAgentWorkflow:
         handoff = ChatMessage(
             role="assistant",
             blocks=[
-                ToolCallBlock(
-                    tool_call_id="h", tool_name="handoff", tool_kwargs={"to_agent": "coder", "reason": "r"}
-                )
+                ToolCallBlock(tool_call_id="h", tool_name="handoff", tool_kwargs={"to_agent": "coder", "reason": "r"})
             ],
         )
         workflow = self.make(
-            retriever,
-            "planner",
-            call("备忘 口令"),
-            handoff,
-            call("备忘 口令", 3),
-            lambda seen: answer(seen[-1]),
+            retriever, "planner", call("备忘 口令"), handoff, call("备忘 口令", 3), lambda results: answer(results[-1])
         )
 
         async def run():
@@ -309,9 +302,7 @@ class TestAgentWorkflow:
         assert ("planner-42" in second, "coder-42" in second) == (False, True)
 
     def test_a_model_cannot_pass_a_context(self, retriever):
-        workflow = self.make(
-            retriever, "planner", call("备忘 口令", ctx="coder"), lambda seen: answer(seen[0])
-        )
+        workflow = self.make(retriever, "planner", call("备忘 口令", ctx="coder"), lambda results: answer(results[0]))
 
         async def run():
             return str(await workflow.run("口令？"))

@@ -18,12 +18,7 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     TextNode,
 )
-from llama_index.core.vector_stores.types import (
-    MetadataFilter,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryMode,
-)
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
 
 from langchain_agentrag import Chunking, DualIndexer, HybridRetriever, SourceDocument
 from langchain_agentrag.errors import (
@@ -42,13 +37,7 @@ NODES = [
     TextNode(
         id_="text",
         text="  原样 verbatim\n",
-        metadata={
-            "n": 1,
-            "none": None,
-            "list": ["甲", 2],
-            "deep": {"是": [True]},
-            "day": dt.date(2026, 3, 1),
-        },
+        metadata={"n": 1, "none": None, "list": ["甲", 2], "deep": {"是": [True]}, "day": dt.date(2026, 3, 1)},
         excluded_embed_metadata_keys=["n"],
         excluded_llm_metadata_keys=["none"],
         relationships={**SOURCE, NodeRelationship.NEXT: RelatedNodeInfo(node_id="next")},
@@ -57,9 +46,7 @@ NODES = [
         text_template="{content} / {metadata_str}",
     ),
     Document(id_="document", text="整篇文档 document", metadata={"doc_id": "own", "ref_doc_id": "own too"}),
-    Node(
-        id_="node", text_resource=MediaResource(text="节点 node", mimetype="text/markdown"), metadata={"a": 1}
-    ),
+    Node(id_="node", text_resource=MediaResource(text="节点 node", mimetype="text/markdown"), metadata={"a": 1}),
     Node(id_="bare", metadata={"a": 2}),
     IndexNode(id_="index", text="索引 index", index_id="other", metadata={"a": 3}),
     ImageNode(id_="image", text="图片 image", image_url="https://example.org/a.png"),
@@ -78,9 +65,7 @@ def ask(store, text, k=3, **options):
 
 
 def only(**conditions):
-    return MetadataFilters(
-        filters=[MetadataFilter(key=key, value=value) for key, value in conditions.items()]
-    )
+    return MetadataFilters(filters=[MetadataFilter(key=key, value=value) for key, value in conditions.items()])
 
 
 @pytest.mark.parametrize("node", NODES, ids=lambda node: node.node_id)
@@ -94,9 +79,9 @@ def test_every_kind_of_node_comes_back_equal(indexer, node, explain):
     assert type(fetched) is type(node)
     assert fetched == node
     assert fetched.hash == node.hash
-    for found in ask(store, node.get_content() or "x", 1, mode="default").nodes:
-        assert isinstance(found, type(node))
-        assert (found.hash, found.relationships, found.ref_doc_id) == (
+    for result in ask(store, node.get_content() or "x", 1, mode="default").nodes:
+        assert isinstance(result, type(node))
+        assert (result.hash, result.relationships, result.ref_doc_id) == (
             node.hash,
             node.relationships,
             node.ref_doc_id,
@@ -106,16 +91,14 @@ def test_every_kind_of_node_comes_back_equal(indexer, node, explain):
 def test_a_found_node_can_be_stored_again(indexer):
     store = HybridVectorStore(indexer, explain=True)
     store.add(NODES[:1])
-    [found] = ask(store, "原样", 1).nodes
-    assert found.metadata["agentrag"]
-    store.add([found])
+    [node] = ask(store, "原样", 1).nodes
+    assert node.metadata["agentrag"]
+    store.add([node])
     assert store.get_nodes(["text"]) == NODES[:1]
 
 
 def test_a_users_own_metadata_of_that_name_is_kept(store):
-    node = TextNode(
-        id_="n", text="x", metadata={"agentrag": "版本 2"}, excluded_llm_metadata_keys=["agentrag"]
-    )
+    node = TextNode(id_="n", text="x", metadata={"agentrag": "版本 2"}, excluded_llm_metadata_keys=["agentrag"])
     store.add([node])
     assert store.get_nodes(["n"]) == [node]
 
@@ -162,7 +145,7 @@ class TestModes:
         assert len(ask(filled, "离心泵", 2, sparse_top_k=3, hybrid_top_k=6).ids) <= 5
         assert len(ask(filled, "离心泵", 2, sparse_top_k=5, mode="default").ids) == 2
 
-    def test_sparse_top_k_bounds_the_words_leg(self, filled):
+    def test_sparse_top_k_limits_the_keyword_index(self, filled):
         model = filled.embed_model
         query = VectorStoreQuery(
             model.get_query_embedding("离心泵 pump 第0号 P-0"), 1, query_str="P-7", mode=VectorStoreQueryMode.HYBRID,
@@ -180,9 +163,7 @@ class TestModes:
         store.add([TextNode(id_="other", text="离心泵 报警")])
         assert "other" not in ask(store, "离心泵 维护 周期", 2, mode="mmr", mmr_threshold=1.0).ids
         assert "other" in ask(store, "离心泵 维护 周期", 2, mode="mmr", mmr_threshold=0.1).ids
-        query = VectorStoreQuery(
-            query_str="离心泵 维护 周期", similarity_top_k=2, mode=VectorStoreQueryMode.MMR
-        )
+        query = VectorStoreQuery(query_str="离心泵 维护 周期", similarity_top_k=2, mode=VectorStoreQueryMode.MMR)
         assert "other" in store.query(query, mmr_threshold=0.1).ids
         with pytest.raises(InvalidQueryError, match="mmr_threshold"):
             store.query(query, mmr_threshold=2)
@@ -198,9 +179,7 @@ class TestModes:
             HybridVectorStore(filled.client, collection_name="x")
 
     def test_a_filter_alone_lists_what_it_keeps(self, store):
-        store.add(
-            [TextNode(id_=f"n{n}", text=f"段 {n}", metadata={"even": n % 2 == 0, "n": n}) for n in range(6)]
-        )
+        store.add([TextNode(id_=f"n{n}", text=f"段 {n}", metadata={"even": n % 2 == 0, "n": n}) for n in range(6)])
         keep = MetadataFilters(filters=[MetadataFilter(key="n", value=[0, 2, 5], operator="in")])
         result = store.query(VectorStoreQuery(query_str="", similarity_top_k=2, filters=keep))
         assert (result.ids, result.similarities) == (["n0", "n2"], [1.0, 1.0])
@@ -258,9 +237,7 @@ class TestOnWhoseBehalf:
 
     def test_async_is_on_the_same_behalf(self, both):
         store, stores = both
-        query = VectorStoreQuery(
-            query_str="private shared 公共", similarity_top_k=9, mode=VectorStoreQueryMode.HYBRID
-        )
+        query = VectorStoreQuery(query_str="private shared 公共", similarity_top_k=9, mode=VectorStoreQueryMode.HYBRID)
         for one in (store, *stores.values()):
             assert asyncio.run(one.aquery(query)) == one.query(query)
             assert asyncio.run(one.aget_nodes()) == one.get_nodes()
@@ -298,9 +275,7 @@ class TestOnWhoseBehalf:
 
 
 def test_bound_filters_hold_for_reading(indexer):
-    HybridVectorStore(indexer).add(
-        [TextNode(id_=n, text=f"段落 {n}", metadata={"lang": n}) for n in ("zh", "en")]
-    )
+    HybridVectorStore(indexer).add([TextNode(id_=n, text=f"段落 {n}", metadata={"lang": n}) for n in ("zh", "en")])
     bound = HybridVectorStore(indexer).with_filters(only(lang="zh"))
     assert ask(bound, "段落", 9).ids == ["zh"]
     assert ask(bound, "段落", 9, filters=only(lang="en")).ids == []
@@ -309,12 +284,7 @@ def test_bound_filters_hold_for_reading(indexer):
 
 
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(store):
-    for wrong in (
-        ["text"],
-        [object()],
-        [TextNode(text="x", metadata={"f": object()})],
-        [TextNode(id_="", text="x")],
-    ):
+    for wrong in (["text"], [object()], [TextNode(text="x", metadata={"f": object()})], [TextNode(id_="", text="x")]):
         with pytest.raises(InvalidDocumentError):
             store.add([TextNode(id_="good", text="好"), *wrong])
     with pytest.raises(InvalidDocumentError, match="cannot be stored"):

@@ -35,7 +35,7 @@ def bm25(nodes: Sequence[TextNode], k: int, filters: MetadataFilters | None = No
 
 
 def fusion(nodes: Sequence[TextNode], k: int, filters: MetadataFilters | None = None) -> BaseRetriever:
-    """Both legs with the filter, fused by reciprocal rank; the LLM is never asked, and still wanted."""
+    """Both indexes with the filter, fused by reciprocal rank; the LLM is never asked, and still wanted."""
     index = VectorStoreIndex([node.model_copy() for node in nodes], embed_model=Hashed())
     dense = index.as_retriever(similarity_top_k=k, filters=filters)
     return QueryFusionRetriever(

@@ -13,11 +13,11 @@ def main() -> int:
     logging.disable(logging.CRITICAL)  # a broken engine complains, which is its right
     alive = 0
     mutants = {**all_forms(), **all_faults()}
-    sys.stdout.write("| seam | mutant | killed by |\n|---|---|---|\n")
-    for (seam, name), kill in mutants.items():
+    sys.stdout.write("| protocol | mutant | killed by |\n|---|---|---|\n")
+    for (protocol, name), kill in mutants.items():
         killer = kill()
         alive += killer is None
-        sys.stdout.write(f"| {seam} | {name} | {killer or '**it lives**'} |\n")
+        sys.stdout.write(f"| {protocol} | {name} | {killer or '**it lives**'} |\n")
         sys.stdout.flush()
     sys.stdout.write(f"\n{len(mutants) - alive} of {len(mutants)} mutants killed.\n")
     return int(alive > 0)

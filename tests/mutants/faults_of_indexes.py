@@ -14,14 +14,7 @@ from langchain_agentrag.ingest import pipeline
 from langchain_agentrag.metadata import decode
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search import ranking, searcher
-from langchain_agentrag.store import (
-    background_indexing,
-    commit,
-    indexes,
-    keyword_index,
-    partition_cache,
-    vector_index,
-)
+from langchain_agentrag.store import background_indexing, commit, indexes, keyword_index, partition_cache, vector_index
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.queries import VisiblePartition
 from langchain_agentrag.types import Hits
@@ -32,25 +25,18 @@ from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
 @fault("the filter reaches the vector index only")
 def _() -> Any:
-    return around(searcher, "keyword_rows", lambda original, *given: original(*given[:-1], None))
+    return around(searcher, "keyword_rows", lambda original, *args: original(*args[:-1], None))
 
 
 @fault("the filter reaches the keyword index only")
 def _() -> Any:
-    return around(searcher, "vector_rows", lambda original, *given: original(*given[:-1], None))
+    return around(searcher, "vector_rows", lambda original, *args: original(*args[:-1], None))
 
 
 @fault("the filter is applied after the limit, over HNSW", **ON_CHROMA)
 def _() -> Any:
     def short(
-        original: Any,
-        store: Any,
-        partition: Any,
-        vector_: Any,
-        wanted: int,
-        fetch: int,
-        allowed: Any,
-        *_: Any,
+        original: Any, store: Any, partition: Any, vector_: Any, wanted: int, fetch: int, allowed: Any, *_: Any
     ) -> Any:
         return searcher._members(store.indexes.vector_index(partition).nearest(vector_, 1), allowed)
 
@@ -59,8 +45,8 @@ def _() -> Any:
 
 @fault("unindexed rows are not scanned", **BEHIND)
 def _() -> Any:
-    def blind(original: Any, *given: Any, after: int = -1) -> Any:
-        return [] if after >= 0 else original(*given)
+    def blind(original: Any, *args: Any, after: int = -1) -> Any:
+        return [] if after >= 0 else original(*args)
 
     both = ExitStack()
     both.enter_context(
@@ -120,10 +106,8 @@ def _() -> Any:
 @fault("document frequencies go on counting the deleted")
 def _() -> Any:
     def stale(original: Any, self: Any, query: Any) -> Any:
-        found = self._index.searcher()
-        return {
-            field: {term: found.doc_freq(field, term) for term in terms} for field, terms in query.items()
-        }
+        searcher = self._index.searcher()
+        return {field: {term: searcher.doc_freq(field, term) for term in terms} for field, terms in query.items()}
 
     return around(keyword_index.TantivyKeywordIndex, "doc_freqs", stale)
 
@@ -131,9 +115,7 @@ def _() -> Any:
 @fault("every agent's texts count in everybody's scores")
 def _() -> Any:
     def all_of_them(original: Any, store: Any, partitions: Any, *rest: Any) -> Any:
-        return original(
-            store, [VisiblePartition(part) for part in store.catalog.partitions() if part.chunks], *rest
-        )
+        return original(store, [VisiblePartition(part) for part in store.catalog.partitions() if part.chunks], *rest)
 
     return around(searcher, "keyword_scorer", all_of_them)
 
@@ -150,8 +132,8 @@ def _() -> Any:
 @fault("one memory of rows for all partitions")
 def _() -> Any:
     def first(original: Any, self: Any, partition: Any) -> Any:
-        held = next(iter(self._caches.values()), None)
-        return held or original(self, partition)
+        cache = next(iter(self._caches.values()), None)
+        return cache or original(self, partition)
 
     return around(indexes.PartitionIndexes, "cache", first)
 
@@ -159,10 +141,10 @@ def _() -> Any:
 @fault("vectors of other agents' texts are taken over")
 def _() -> Any:
     def anybody(original: Any, connection: Any, owner: Any, hashes: Any) -> Any:
-        found: dict[Any, Any] = {}
+        by_hash: dict[Any, Any] = {}
         for (other,) in connection.execute("SELECT owner FROM partitions").fetchall():
-            found |= original(connection, other, hashes)
-        return found
+            by_hash |= original(connection, other, hashes)
+        return by_hash
 
     return around(pipeline, "cached_vectors", anybody)
 
@@ -173,12 +155,11 @@ def _() -> Any:
 @fault("an update merges metadata")
 def _() -> Any:
     def merged(original: Any, connection: Any, put: Any, partition: int, *rest: Any, **options: Any) -> Any:
-        held = connection.execute(
-            "SELECT metadata FROM documents WHERE partition = ? AND doc_id = ?",
-            (partition, put.document.doc_id),
+        row = connection.execute(
+            "SELECT metadata FROM documents WHERE partition = ? AND doc_id = ?", (partition, put.document.doc_id)
         ).fetchone()
-        if held:
-            metadata = {**decode(held[0]), **put.document.metadata}
+        if row:
+            metadata = {**decode(row[0]), **put.document.metadata}
             put = replace(put, document=replace(put.document, metadata=metadata))
         return original(connection, put, partition, *rest, **options)
 
@@ -188,22 +169,20 @@ def _() -> Any:
 @fault("metadata are lost")
 def _() -> Any:
     def lost(original: Any, connection: Any, put: Any, *rest: Any, **options: Any) -> Any:
-        return original(
-            connection, replace(put, document=replace(put.document, metadata={})), *rest, **options
-        )
+        return original(connection, replace(put, document=replace(put.document, metadata={})), *rest, **options)
 
     return around(commit, "_replace_document", lost)
 
 
 @fault("an update moves a document to the end of the order")
 def _() -> Any:
-    def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, given: Any) -> Any:
-        held = commit._document_key(connection, partition, put.document.doc_id)
-        if held is not None:
-            commit._remove_document(connection, partition, held, tally, keep=given.keep_vectors)
-        key, _ = original(connection, put, partition, tally, given)
-        tally.documents += held is not None
-        return key, held is not None
+    def moved(original: Any, connection: Any, put: Any, partition: int, tally: Any, options: Any) -> Any:
+        existing = commit._document_key(connection, partition, put.document.doc_id)
+        if existing is not None:
+            commit._remove_document(connection, partition, existing, tally, keep=options.keep_vectors)
+        key, _ = original(connection, put, partition, tally, options)
+        tally.documents += existing is not None
+        return key, existing is not None
 
     return around(commit, "_replace_document", moved)
 
@@ -211,9 +190,7 @@ def _() -> Any:
 @fault("spans are off by one")
 def _() -> Any:
     def shifted(original: Any, document: Any, chunking: Any) -> Any:
-        return [
-            replace(chunk, start=chunk.start + 1, end=chunk.end + 1) for chunk in original(document, chunking)
-        ]
+        return [replace(chunk, start=chunk.start + 1, end=chunk.end + 1) for chunk in original(document, chunking)]
 
     return around(pipeline, "chunk_document", shifted)
 
@@ -252,8 +229,8 @@ def _() -> Any:
 def _() -> Any:
     def once(original: Any, self: Any, request: Any) -> Any:
         hits = original(self, request)
-        seen = {hit.text: hit for hit in reversed(hits)}
-        return Hits([hit for hit in hits if seen[hit.text] is hit], query=hits.query, mode=hits.mode)
+        hit_by_text = {hit.text: hit for hit in reversed(hits)}
+        return Hits([hit for hit in hits if hit_by_text[hit.text] is hit], query=hits.query, mode=hits.mode)
 
     return around(searcher.Searcher, "search", once)
 
@@ -291,9 +268,7 @@ def _() -> Any:
 
 @fault("the indexes are exchanged in fusion")
 def _() -> Any:
-    return around(
-        ranking, "fuse_scores", lambda original, *given: original(*given[:-2], given[-1], given[-2])
-    )
+    return around(ranking, "fuse_scores", lambda original, *args: original(*args[:-2], args[-1], args[-2]))
 
 
 @fault("scores are not calibrated")
@@ -303,8 +278,8 @@ def _() -> Any:
 
 @fault("spans of highlights are off by one")
 def _() -> Any:
-    def shifted(original: Any, self: Any, *given: Any) -> Any:
-        return [(start + 1, stop + 1) for start, stop in original(self, *given)]
+    def shifted(original: Any, self: Any, *args: Any) -> Any:
+        return [(start + 1, stop + 1) for start, stop in original(self, *args)]
 
     return around(searcher.Searcher, "_spans", shifted)
 

@@ -47,11 +47,11 @@ def _() -> Any:
 
 @fault("what was released goes on being left out of the counts")
 def _() -> Any:
-    def held_for_good(original: Any, connection: Any, put: Any, *rest: Any) -> None:
+    def never_released(original: Any, connection: Any, put: Any, *rest: Any) -> None:
         if put.document.metadata.get(QUARANTINED) is True:
             original(connection, put, *rest)
 
-    return around(commit, "_store_quarantine", held_for_good)
+    return around(commit, "_store_quarantine", never_released)
 
 
 @fault("who asks for what is quarantined is shown everybody's")
@@ -60,9 +60,7 @@ def _() -> Any:
         if not options.get("quarantined"):
             return original(self, scope, **options)
         owners = (part.owner for part in self._store.catalog.partitions())
-        return [
-            living for owner in owners if (living := self._store.visible(owner)) and living.partition.chunks
-        ]
+        return [living for owner in owners if (living := self._store.visible(owner)) and living.partition.chunks]
 
     return around(searcher.Searcher, "_partitions", opened)
 

@@ -55,9 +55,9 @@ def _() -> Any:
     def everything(original: Any, self: Any, now: Any, at_least: int = 1) -> Any:
         return original(self, now + timedelta(days=9_999), at_least)
 
-    def all_of_it(original: Any, connection: Any, given: Any, *rest: Any) -> Any:
+    def all_of_it(original: Any, connection: Any, condition: Any, *rest: Any) -> Any:
         return original(
-            connection, replace(given, expired_only=False) if given.expired_only else given, *rest
+            connection, replace(condition, expired_only=False) if condition.expired_only else condition, *rest
         )
 
     both = ExitStack()
@@ -83,23 +83,19 @@ def _() -> Any:
 @fault("a document without a time is in every range")
 def _() -> Any:
     def lenient(after: Any, before: Any, now: Any) -> Any:
-        kept = time_range_filter(after, before, now)
-        return kept and Or((kept, Not(Condition("$time", "$gt", "0001-01-01"))))
+        condition = time_range_filter(after, before, now)
+        return condition and Or((condition, Not(Condition("$time", "$gt", "0001-01-01"))))
 
     return patch.object(options, "time_range_filter", lenient)
 
 
 @fault("being recent counts for more than the words")
 def _() -> Any:
-    return around(
-        ranking, "recency_boost", lambda original, *given: min(1.0 - given[0], 9 * original(*given))
-    )
+    return around(ranking, "recency_boost", lambda original, *args: min(1.0 - args[0], 9 * original(*args)))
 
 
 @fault("the oldest are taken for the most recent")
 def _() -> Any:
     return around(
-        ranking,
-        "recency_boost",
-        lambda original, score, age, half: original(score, timedelta(days=1) - age, half),
+        ranking, "recency_boost", lambda original, score, age, half: original(score, timedelta(days=1) - age, half)
     )

@@ -39,33 +39,28 @@ def _kinds(module: ModuleType, right: type) -> list[type]:
 
 
 def all_forms() -> dict[tuple[str, str], Kill]:
-    """(seam, mistake) -> what tries to kill it."""
-    found: dict[tuple[str, str], Kill] = {}
-    found |= {
+    """(protocol, mutant) -> the suite that must reject it."""
+    kills: dict[tuple[str, str], Kill] = {}
+    kills |= {
         ("keyword index", kind.__name__): partial(suites.keyword_index, kind)
         for kind in _kinds(wrong_indexes, MemoryKeywords)
     }
-    found["keyword index", "loses its writes"] = partial(
+    kills["keyword index", "loses its writes"] = partial(
         suites.keyword_index, MemoryKeywords, lambda _: MemoryKeywords()
     )
-    found |= {
+    kills |= {
         ("vector index", kind.__name__): partial(suites.vector_index, kind)
         for kind in _kinds(wrong_indexes, MemoryVectors)
     }
-    found["vector index", "loses its writes"] = partial(
-        suites.vector_index, MemoryVectors, lambda _: MemoryVectors()
-    )
-    found |= {
+    kills["vector index", "loses its writes"] = partial(suites.vector_index, MemoryVectors, lambda _: MemoryVectors())
+    kills |= {
         ("connector", kind.__name__): partial(suites.connector, _source(kind))
         for kind in _kinds(wrong_sources, MemoryConnector)
     }
-    found |= {
-        ("analyzer", kind.__name__): partial(suites.analyzer, kind)
-        for kind in _kinds(wrong_sources, Analyzer)
-    }
-    found |= {("filter", name): partial(_filter_kill, *parts) for name, parts in FILTERS.items()}
-    found |= {("fusion", name): partial(_fusion_kill, *parts) for name, parts in FUSIONS.items()}
-    return found
+    kills |= {("analyzer", kind.__name__): partial(suites.analyzer, kind) for kind in _kinds(wrong_sources, Analyzer)}
+    kills |= {("filter", name): partial(_filter_kill, *parts) for name, parts in FILTERS.items()}
+    kills |= {("fusion", name): partial(_fusion_kill, *parts) for name, parts in FUSIONS.items()}
+    return kills
 
 
 def unharmed() -> dict[str, Kill]:

@@ -39,9 +39,12 @@ def _checks(suite: type, fixtures: Mapping[str, Any]) -> Iterator[tuple[str, Cal
         if not name.startswith("test_"):
             continue
         wanted = method.__code__.co_varnames[1 : method.__code__.co_argcount]
-        given = {key: fixtures[key] for key in wanted if key in fixtures}
+        arguments = {key: fixtures[key] for key in wanted if key in fixtures}
         for values in _parameters(method):
-            yield name, lambda method=method, values=values, given=given: method(suite(), **given, **values)
+            yield (
+                name,
+                lambda method=method, values=values, arguments=arguments: method(suite(), **arguments, **values),
+            )
 
 
 def _parameters(method: Any) -> Iterator[dict[str, Any]]:
@@ -87,13 +90,13 @@ class _Fresh(dict[str, Any]):
 
     def __init__(self, source: Any, folder: Any) -> None:
         super().__init__(source=source, indexer=None)
-        self._folder, self._made = folder, 0
+        self._folder, self._count = folder, 0
 
     def __getitem__(self, key: str) -> Any:
         if key != "indexer":
             return super().__getitem__(key)
-        self._made += 1
-        return DualIndexer(self._folder / str(self._made), HashingEmbeddings(8), chroma="auto")
+        self._count += 1
+        return DualIndexer(self._folder / str(self._count), HashingEmbeddings(8), chroma="auto")
 
 
 def engine(patched: Callable[[], AbstractContextManager[Any]], **options: Any) -> str | None:

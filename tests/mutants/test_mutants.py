@@ -18,9 +18,9 @@ def test_a_wrong_implementation_does_not_survive(mutant):
     assert MUTANTS[mutant]() is not None, "no check of the suite noticed"
 
 
-@pytest.mark.parametrize("seam", unharmed())
-def test_a_right_implementation_survives(seam):
-    assert unharmed()[seam]() is None
+@pytest.mark.parametrize("protocol", unharmed())
+def test_a_right_implementation_survives(protocol):
+    assert unharmed()[protocol]() is None
 
 
 @pytest.mark.parametrize("options", [{}, ON_CHROMA], ids=["exact", "hnsw"])

@@ -30,21 +30,19 @@ SECRETS = ["swordfish", "marlin", "halibut", "turbot", "sardine", "mackerel"]
 
 @pytest.fixture(params=[{}, ON_CHROMA], ids=["exact", "hnsw"])
 def world(request):
-    made = World(twins=False, **request.param)
+    opened = World(twins=False, **request.param)
     agents = ["a", "a1", "A", "a ", "caf\u00e9", "cafe\u0301"]
     for place, (agent, secret) in enumerate(zip(agents, SECRETS, strict=True)):
-        made.put(
+        opened.put(
             agent,
             [
-                SourceDocument(
-                    f"doc-{place}-{n}", f"密码 是 {secret}-{n}，数据库 连接超时 alpha。" * 2, {"n": n}
-                )
+                SourceDocument(f"doc-{place}-{n}", f"密码 是 {secret}-{n}，数据库 连接超时 alpha。" * 2, {"n": n})
                 for n in range(4)
             ],
         )
-    made.put(None, [SourceDocument("shared", "共享 数据库 手册 alpha。\n\n第二段 密码 重置。" * 3)])
-    yield made
-    made.close()
+    opened.put(None, [SourceDocument("shared", "共享 数据库 手册 alpha。\n\n第二段 密码 重置。" * 3)])
+    yield opened
+    opened.close()
 
 
 def test_a_sound_store_passes(world):
@@ -56,10 +54,10 @@ def test_a_sound_store_passes(world):
 
 
 @pytest.mark.parametrize("title", LEAKS)
-def test_a_leak_is_found_and_told_without_the_text(world, title):
-    with FAULTS[title][0](), pytest.raises(AssertionError, match=LEAKS[title]) as found:
+def test_a_leak_is_found_and_reported_without_the_text(world, title):
+    with FAULTS[title][0](), pytest.raises(AssertionError, match=LEAKS[title]) as caught:
         assert_isolated(world.indexer, sample=100)
-    assert not any(secret in str(found.value) for secret in SECRETS)
+    assert not any(secret in str(caught.value) for secret in SECRETS)
 
 
 def test_a_leak_by_a_filter_is_found(world):
@@ -84,19 +82,10 @@ def test_a_leak_by_a_filter_is_found(world):
 
 
 DAMAGE = {
-    "text": (
-        "UPDATE chunks SET text = replace(text, '密码', '口令') WHERE row = :row",
-        "not what the document holds",
-    ),
+    "text": ("UPDATE chunks SET text = replace(text, '密码', '口令') WHERE row = :row", "not what the document holds"),
     "span": ("UPDATE chunks SET start = start + 1 WHERE row = :row", "not what the document holds"),
-    "terms": (
-        "UPDATE chunks SET terms = 'other\n\n' WHERE row = :row",
-        "terms that the analyzer does not give",
-    ),
-    "lengths": (
-        "UPDATE chunks SET lengths = '1 1 1' WHERE row = :row",
-        "terms that the analyzer does not give",
-    ),
+    "terms": ("UPDATE chunks SET terms = 'other\n\n' WHERE row = :row", "terms that the analyzer does not give"),
+    "lengths": ("UPDATE chunks SET lengths = '1 1 1' WHERE row = :row", "terms that the analyzer does not give"),
     "hash": ("UPDATE chunks SET hash = x'00' WHERE row = :row", "a hash of something else"),
     "ordinal": ("UPDATE chunks SET ordinal = 7 WHERE row = :row", "not numbered from 0"),
     "no vector": ("DELETE FROM vectors WHERE row = :row", "no vector"),
@@ -114,12 +103,11 @@ def test_damage_in_the_catalog_is_found(world, kind):
         row = connection.execute("SELECT max(row) FROM chunks").fetchone()[0]
         nan = pack_vector(np.full(16, np.nan, dtype=np.float32))
         connection.execute(
-            statement,
-            {name: value for name, value in (("row", row), ("nan", nan)) if f":{name}" in statement},
+            statement, {name: value for name, value in (("row", row), ("nan", nan)) if f":{name}" in statement}
         )
-    with pytest.raises(AssertionError, match=expected) as found:
+    with pytest.raises(AssertionError, match=expected) as caught:
         assert_consistent(world.indexer)
-    assert not any(secret in str(found.value) for secret in SECRETS)
+    assert not any(secret in str(caught.value) for secret in SECRETS)
 
 
 def test_damage_in_the_keyword_index_is_found(world):
@@ -148,7 +136,7 @@ def test_damage_in_chroma_is_found(world):
         assert_consistent(world.indexer)
 
 
-def test_the_command_line_tells_damage_by_its_exit_code(world):
+def test_the_exit_code_of_the_command_line_reports_damage(world):
     folder = world.folder / "store"
     world.indexer.close()
     run = CliRunner().invoke(app, ["verify", "--deep", "--store", str(folder)])

@@ -36,19 +36,14 @@ class OneTooMany(MemoryKeywords):
 
 class PadsWithZeros(MemoryKeywords):
     def candidates(self, query, limit, allowed=None):
-        found = super().candidates(query, limit, allowed)
-        rest = [
-            row for row in self._held if row not in dict(found) and (allowed is None or row in set(allowed))
-        ]
-        return (found + [(row, 0.0) for row in rest])[:limit] if any(query.values()) else found
+        ranking = super().candidates(query, limit, allowed)
+        rest = [row for row in self._entries if row not in dict(ranking) and (allowed is None or row in set(allowed))]
+        return (ranking + [(row, 0.0) for row in rest])[:limit] if any(query.values()) else ranking
 
 
 class FoldsCase(MemoryKeywords):
     def candidates(self, query, limit, allowed=None):
-        folded = {
-            field: {term.casefold(): weight for term, weight in terms.items()}
-            for field, terms in query.items()
-        }
+        folded = {field: {term.casefold(): weight for term, weight in terms.items()} for field, terms in query.items()}
         return super().candidates(folded, limit, allowed)
 
 
@@ -56,11 +51,11 @@ class MatchesPrefixes(MemoryKeywords):
     def candidates(self, query, limit, allowed=None):
         wide = {
             field: {
-                held: weight
-                for row in self._held.values()
-                for held in getattr(row, field)
+                stored_term: weight
+                for row in self._entries.values()
+                for stored_term in getattr(row, field)
                 for term, weight in terms.items()
-                if held.startswith(term)
+                if stored_term.startswith(term)
             }
             for field, terms in query.items()
         }
@@ -80,11 +75,9 @@ class IgnoresAllowed(MemoryKeywords):
 
 class FiltersAfterTheLimit(MemoryKeywords):
     def candidates(self, query, limit, allowed=None):
-        found = super().candidates(query, limit)
+        ranking = super().candidates(query, limit)
         return (
-            found
-            if allowed is None
-            else [pair for pair in found[: max(1, limit // 4)] if pair[0] in set(allowed)]
+            ranking if allowed is None else [pair for pair in ranking[: max(1, limit // 4)] if pair[0] in set(allowed)]
         )
 
 
@@ -102,28 +95,24 @@ class WorstFirst(MemoryKeywords):
 class CountsOccurrences(MemoryKeywords):
     def doc_freqs(self, query):
         return {
-            field: {
-                term: sum(getattr(row, field).count(term) for row in self._held.values()) for term in terms
-            }
+            field: {term: sum(getattr(row, field).count(term) for row in self._entries.values()) for term in terms}
             for field, terms in query.items()
         }
 
 
 class RequiresEveryTerm(MemoryKeywords):
     def candidates(self, query, limit, allowed=None):
-        found = super().candidates(query, limit, allowed)
+        ranking = super().candidates(query, limit, allowed)
         wanted = [(field, term) for field, terms in query.items() for term in terms]
         return [
-            pair
-            for pair in found
-            if all(term in getattr(self._held[pair[0]], field) for field, term in wanted)
+            pair for pair in ranking if all(term in getattr(self._entries[pair[0]], field) for field, term in wanted)
         ]
 
 
 class ComplainsOfAbsentRows(MemoryKeywords):
     def delete(self, rows):
         for row in rows:
-            del self._held[row]
+            del self._entries[row]
 
 
 class RoundsRows(MemoryKeywords):
@@ -138,8 +127,8 @@ class RoundsRows(MemoryKeywords):
 
 class DotProduct(MemoryVectors):
     def nearest(self, vector, limit):
-        found = [(row, float(held @ vector)) for row, held in self._held.items()]
-        return sorted(found, key=lambda pair: -pair[1])[:limit]
+        ranking = [(row, float(stored @ vector)) for row, stored in self._entries.items()]
+        return sorted(ranking, key=lambda pair: -pair[1])[:limit]
 
 
 class GivesDistances(MemoryVectors):
@@ -159,8 +148,8 @@ class KeepsDeletedVectors(MemoryVectors):
 
 class MergesEqualVectors(MemoryVectors):
     def nearest(self, vector, limit):
-        found = {round(cosine, 9): row for row, cosine in reversed(super().nearest(vector, limit))}
-        return sorted(((row, cosine) for cosine, row in found.items()), key=lambda pair: -pair[1])
+        row_by_cosine = {round(cosine, 9): row for row, cosine in reversed(super().nearest(vector, limit))}
+        return sorted(((row, cosine) for cosine, row in row_by_cosine.items()), key=lambda pair: -pair[1])
 
 
 class OneTooFew(MemoryVectors):

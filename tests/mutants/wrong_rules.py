@@ -16,12 +16,10 @@ from tests.contracts.reference_fusion import reference_fusion
 
 
 def views() -> list[dict[str, Any]]:
-    return [{**normalise(held), "agent_id": None, "doc_id": f"d{n}"} for n, held in enumerate(DOCUMENTS)]
+    return [{**normalise(document), "agent_id": None, "doc_id": f"d{n}"} for n, document in enumerate(DOCUMENTS)]
 
 
-def evaluated(
-    where: object, leaf: Callable[[Condition, dict[str, Any]], bool], node: Callable[..., bool]
-) -> set[int]:
+def evaluated(where: object, leaf: Callable[[Condition, dict[str, Any]], bool], node: Callable[..., bool]) -> set[int]:
     tree = parse(where)  # type: ignore[arg-type]
     return {place for place, view in enumerate(views()) if tree is None or node(tree, view, leaf)}
 
@@ -59,9 +57,7 @@ def everything_but(kind: type, wrong: Callable[..., bool]) -> Callable[..., bool
     return node
 
 
-def wrong_leaf(
-    op: str, wrong: Callable[[Condition, Any, bool], bool]
-) -> Callable[[Condition, dict[str, Any]], bool]:
+def wrong_leaf(op: str, wrong: Callable[[Condition, Any, bool], bool]) -> Callable[[Condition, dict[str, Any]], bool]:
     def leaf(condition, view):
         if condition.op != op:
             return match(condition, view)
@@ -71,9 +67,7 @@ def wrong_leaf(
 
 
 def as_op(op: str) -> Callable[[Condition, Any, bool], bool]:
-    return lambda condition, value, present: Condition(condition.key, op, condition.operand).test(
-        value, present
-    )
+    return lambda condition, value, present: Condition(condition.key, op, condition.operand).test(value, present)
 
 
 def _folded(value: Any) -> Any:
@@ -90,22 +84,22 @@ FILTERS: dict[str, tuple[Any, Any]] = {
     "equality never matches": (wrong_leaf("$eq", lambda *_: False), right_node),
     "equality folds case": (wrong_leaf("$eq", lambda c, value, _: _folded(value) == _folded(c.operand)), right_node),
     "equality in Python's sense, 1 == True": (wrong_leaf("$eq", lambda c, value, _: value == c.operand), right_node),
-    "equality by text, 3 == '3'": (wrong_leaf("$eq", lambda c, value, here: here and str(value) == str(c.operand)), right_node),
-    "$ne skips documents without the key": (wrong_leaf("$ne", lambda c, value, here: here and c.test(value, here)), right_node),
+    "equality by text, 3 == '3'": (wrong_leaf("$eq", lambda c, value, present: present and str(value) == str(c.operand)), right_node),
+    "$ne skips documents without the key": (wrong_leaf("$ne", lambda c, value, present: present and c.test(value, present)), right_node),
     "$in as equality with its first": (
-        wrong_leaf("$in", lambda c, value, here: bool(c.operand) and Condition(c.key, "$eq", c.operand[0]).test(value, here)),
+        wrong_leaf("$in", lambda c, value, present: bool(c.operand) and Condition(c.key, "$eq", c.operand[0]).test(value, present)),
         right_node,
     ),
     "$nin matches everything": (wrong_leaf("$nin", lambda *_: True), right_node),
     "$gte as $gt": (wrong_leaf("$gte", as_op("$gt")), right_node),
     "$lt as $lte": (wrong_leaf("$lt", as_op("$lte")), right_node),
-    "$gt compares texts": (wrong_leaf("$gt", lambda c, value, here: here and str(value) > str(c.operand)), right_node),
+    "$gt compares texts": (wrong_leaf("$gt", lambda c, value, present: present and str(value) > str(c.operand)), right_node),
     "$contains looks into texts only": (
         wrong_leaf("$contains", lambda c, value, _: isinstance(value, str) and str(c.operand) in value),
         right_node,
     ),
     "$exists takes None for absent": (
-        wrong_leaf("$exists", lambda c, value, here: (here and value is not None) is c.operand),
+        wrong_leaf("$exists", lambda c, value, present: (present and value is not None) is c.operand),
         right_node,
     ),
     "paths are not followed": (lambda c, view: c.test(view.get(c.key), c.key in view), right_node),
@@ -144,17 +138,12 @@ def lone_is_zero(rankings, weights):
 
 def missing_is_punished(rankings, weights):
     fused = reference_fusion("convex", rankings, weights)
-    return {
-        name: score - 0.1 * sum(name not in dict(ranking) for ranking in rankings)
-        for name, score in fused.items()
-    }
+    return {name: score - 0.1 * sum(name not in dict(ranking) for ranking in rankings) for name, score in fused.items()}
 
 
 def only_common(rankings, weights):
     fused = reference_fusion("convex", rankings, weights)
-    return {
-        name: score for name, score in fused.items() if all(name in dict(ranking) for ranking in rankings)
-    }
+    return {name: score for name, score in fused.items() if all(name in dict(ranking) for ranking in rankings)}
 
 
 def equal_weights(name, rankings, weights):
@@ -167,16 +156,12 @@ FUSIONS: dict[str, tuple[str, Any]] = {
     "weights not scaled to one": (
         "convex",
         lambda rankings, weights: {
-            name: score * sum(weights)
-            for name, score in reference_fusion("convex", rankings, weights).items()
+            name: score * sum(weights) for name, score in reference_fusion("convex", rankings, weights).items()
         },
     ),
     "ranks from 0": ("rrf", rrf_from_zero),
     "a lone match is scaled to zero": ("relative", lone_is_zero),
     "a missing ranking is punished below zero": ("convex", missing_is_punished),
     "only what both rankings found": ("convex", only_common),
-    "rankings exchanged": (
-        "convex",
-        lambda rankings, weights: reference_fusion("convex", rankings[::-1], weights),
-    ),
+    "rankings exchanged": ("convex", lambda rankings, weights: reference_fusion("convex", rankings[::-1], weights)),
 }

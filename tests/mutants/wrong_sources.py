@@ -31,9 +31,7 @@ class NewVersionEachTime(MemoryConnector):
 
 class IdsFromText(MemoryConnector):
     def _load(self, key):
-        return [
-            dataclasses.replace(doc, doc_id=f"text-{sum(doc.text.encode())}") for doc in super()._load(key)
-        ]
+        return [dataclasses.replace(doc, doc_id=f"text-{sum(doc.text.encode())}") for doc in super()._load(key)]
 
 
 class LosesOwner(MemoryConnector):
@@ -91,8 +89,8 @@ class QueriesDiffer(Analyzer):
     """The index folds traditional characters and stems; the query does not."""
 
     def analyze_query(self, text):
-        found = super().analyze_query(text)
-        return {**found, "words": dict.fromkeys(text.split(), 1.0) or found["words"]}
+        terms = super().analyze_query(text)
+        return {**terms, "words": dict.fromkeys(text.split(), 1.0) or terms["words"]}
 
 
 class SpansOffByOne(Analyzer):
@@ -108,9 +106,7 @@ class MixesInContext(Analyzer):
 class LongerThanItIs(Analyzer):
     def analyze(self, text, context=""):
         terms = super().analyze(text, context)
-        return dataclasses.replace(
-            terms, lengths={name: 2 * size + 1 for name, size in terms.lengths.items()}
-        )
+        return dataclasses.replace(terms, lengths={name: 2 * size + 1 for name, size in terms.lengths.items()})
 
 
 class CountsOnce(Analyzer):
@@ -130,6 +126,5 @@ class Remembers(Analyzer):
 class NegativeWeights(Analyzer):
     def analyze_query(self, text):
         return {
-            field: {term: -w for term, w in found.items()}
-            for field, found in super().analyze_query(text).items()
+            field: {term: -w for term, w in weights.items()} for field, weights in super().analyze_query(text).items()
         }

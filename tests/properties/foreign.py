@@ -41,9 +41,9 @@ def _xlsx() -> bytes:
     return _saved(book)
 
 
-def _saved(made: Any) -> bytes:
+def _saved(file: Any) -> bytes:
     buffer = io.BytesIO()
-    made.save(buffer)
+    file.save(buffer)
     return buffer.getvalue()
 
 
@@ -70,13 +70,13 @@ def _pdf() -> bytes:
         b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
-    made, places = b"%PDF-1.4\n", []
+    content, places = b"%PDF-1.4\n", []
     for number, body in enumerate(bodies, 1):
-        places.append(len(made))
-        made += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+        places.append(len(content))
+        content += b"%d 0 obj\n%s\nendobj\n" % (number, body)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    end = b"trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(made)
-    return made + b"xref\n0 6\n0000000000 65535 f \n" + table + end
+    end = b"trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(content)
+    return content + b"xref\n0 6\n0000000000 65535 f \n" + table + end
 
 
 WRITTEN: dict[str, bytes] = {

@@ -13,28 +13,11 @@ from langchain_agentrag.guard.validation import ArgumentSchema
 TYPES = ["string", "integer", "number", "boolean", "object", "array", "null"]
 names = st.sampled_from(["a", "b", "金额", "a.b", ""])
 written = st.sampled_from(
-    [
-        "5",
-        "5.0",
-        "-0",
-        "true",
-        "null",
-        "1e5",
-        '{"a": "1"}',
-        '["1", "x"]',
-        "{",
-        "５",
-        "0x1",
-        "\ud83d",
-        "NaN",
-        "9" * 400,
-    ]
+    ["5", "5.0", "-0", "true", "null", "1e5", '{"a": "1"}', '["1", "x"]', "{", "５", "0x1", "\ud83d", "NaN", "9" * 400]
 )
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | written
 values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
-    max_leaves=8,
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3), max_leaves=8
 )
 
 leaves = st.one_of(
@@ -64,7 +47,7 @@ schemas = st.builds(
 
 @given(schemas, st.dictionaries(names, values, max_size=4) | values)
 def test_whatever_is_accepted_is_valid_and_whatever_is_not_is_explained(schema, arguments):
-    given_schema, given_arguments = copy.deepcopy(schema), copy.deepcopy(arguments)
+    original_schema, original_arguments = copy.deepcopy(schema), copy.deepcopy(arguments)
     known = ArgumentSchema(schema)
     for language in ("en", "zh"):
         checked = known.validate(arguments, language)
@@ -75,8 +58,8 @@ def test_whatever_is_accepted_is_valid_and_whatever_is_not_is_explained(schema, 
             assert Draft202012Validator(schema).is_valid(checked.arguments)
             assert checked.arguments.keys() <= schema["properties"].keys()
             assert known.validate(checked.arguments, language) == checked
-    assert schema == given_schema
-    assert repr(arguments) == repr(given_arguments)
+    assert schema == original_schema
+    assert repr(arguments) == repr(original_arguments)
 
 
 @given(schemas, st.dictionaries(names, values, max_size=4))

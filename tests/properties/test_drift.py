@@ -18,26 +18,22 @@ import pytest
 from langchain_agentrag import DualIndexer, HashingEmbeddings, SourceDocument
 from tests.contracts.world import ANALYZER, fresh_folder
 
-VOCABULARY = [f"word{n}" for n in range(3_000)] + list(
-    "数据库连接超时报错退款密码机器学习模型训练部署网关升级"
-)
+VOCABULARY = [f"word{n}" for n in range(3_000)] + list("数据库连接超时报错退款密码机器学习模型训练部署网关升级")
 FREQUENCIES = [1 / (n + 1) ** 0.7 for n in range(len(VOCABULARY))]
 TOLERANCE = 0.001  # share of the hits that may be others
 
 
 @pytest.mark.parametrize(
-    ("size", "queries"),
-    [(500, 40), pytest.param(2_000, 300, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
+    ("size", "queries"), [(500, 40), pytest.param(2_000, 300, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 )
 def test_a_store_with_a_history_answers_as_one_built_fresh(size, queries):
     dice, folder = random.Random(4), fresh_folder()
     try:
         old, new = (
-            DualIndexer(folder / name, HashingEmbeddings(64), chroma="auto", analyzer=ANALYZER)
-            for name in "ab"
+            DualIndexer(folder / name, HashingEmbeddings(64), chroma="auto", analyzer=ANALYZER) for name in "ab"
         )
         with old, new:
-            documents = lived(old, dice, size)
+            documents = fill_and_change(old, dice, size)
             new.index_documents(documents)
             assert old.verify().ok
             hits, others = compared(old, new, dice, queries)
@@ -47,31 +43,29 @@ def test_a_store_with_a_history_answers_as_one_built_fresh(size, queries):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def lived(store: DualIndexer, dice: random.Random, size: int) -> list[SourceDocument]:
+def fill_and_change(store: DualIndexer, dice: random.Random, size: int) -> list[SourceDocument]:
     """Fill a store, then replace, delete and add a twentieth of it ten times; what is left, in order."""
-    held: dict[str, SourceDocument] = {}
+    stored: dict[str, SourceDocument] = {}
 
     def put(names: list[str]) -> None:
         documents = [
             SourceDocument(
-                name,
-                " ".join(dice.choices(VOCABULARY, FREQUENCIES, k=dice.randint(20, 80))),
-                {"n": int(name) % 10},
+                name, " ".join(dice.choices(VOCABULARY, FREQUENCIES, k=dice.randint(20, 80))), {"n": int(name) % 10}
             )
             for name in names
         ]
-        held.update(zip(names, documents, strict=True))
+        stored.update(zip(names, documents, strict=True))
         store.index_documents(documents)
 
     put([str(number) for number in range(size)])
     for turn in range(1, 11):
-        put(dice.sample(list(held), size // 20))
-        dead = dice.sample(list(held), size // 20)
+        put(dice.sample(list(stored), size // 20))
+        dead = dice.sample(list(stored), size // 20)
         store.delete(dead)
         for name in dead:
-            del held[name]
+            del stored[name]
         put([str(turn * 10 * size + number) for number in range(size // 20)])
-    return list(held.values())
+    return list(stored.values())
 
 
 def compared(old: DualIndexer, new: DualIndexer, dice: random.Random, queries: int) -> tuple[int, int]:
@@ -84,13 +78,11 @@ def compared(old: DualIndexer, new: DualIndexer, dice: random.Random, queries: i
                 ours, theirs = (
                     store.search(query, 10, mode=mode, filter=where, fusion="convex") for store in (old, new)
                 )
-                first, second = (
-                    {(hit.doc_id, hit.chunk_id): hit for hit in found} for found in (ours, theirs)
-                )
+                first, second = ({(hit.doc_id, hit.chunk_id): hit for hit in answer} for answer in (ours, theirs))
                 assert list(first)[:1] == list(second)[:1]
                 for address in first.keys() & second.keys():
                     assert first[address].score == second[address].score
-                    evidence = [found[address].explanation.keyword for found in (first, second)]
+                    evidence = [answer[address].explanation.keyword for answer in (first, second)]
                     assert (evidence[0] and evidence[0].raw) == (evidence[1] and evidence[1].raw)
                 hits += len(second)
                 others += len(second.keys() - first.keys())

@@ -52,9 +52,7 @@ conditions = st.builds(lambda key, leaf: {key: dict([leaf])}, st.sampled_from(KE
 filters = st.recursive(
     conditions | st.just({}),
     lambda inner: (
-        st.builds(
-            lambda op, parts: {op: parts}, st.sampled_from(["$and", "$or"]), st.lists(inner, max_size=3)
-        )
+        st.builds(lambda op, parts: {op: parts}, st.sampled_from(["$and", "$or"]), st.lists(inner, max_size=3))
         | inner.map(lambda part: {"$not": part})
     ),
     max_leaves=6,
@@ -63,10 +61,10 @@ filters = st.recursive(
 
 @given(filters, metadatas)
 def test_connectives_are_those_of_logic(where, metadata):
-    found = match(where, metadata)
-    assert match({"$not": where}, metadata) is not found
-    assert match({"$not": {"$not": where}}, metadata) is found
-    assert match({"$and": [where]}, metadata) is match({"$or": [where]}, metadata) is found
+    matched = match(where, metadata)
+    assert match({"$not": where}, metadata) is not matched
+    assert match({"$not": {"$not": where}}, metadata) is matched
+    assert match({"$and": [where]}, metadata) is match({"$or": [where]}, metadata) is matched
 
 
 @given(st.lists(filters, max_size=4), metadatas)
@@ -74,9 +72,7 @@ def test_de_morgan_and_quantifiers(parts, metadata):
     each = [match(part, metadata) for part in parts]
     assert match({"$and": parts}, metadata) is all(each)
     assert match({"$or": parts}, metadata) is any(each)
-    assert match({"$not": {"$or": parts}}, metadata) is match(
-        {"$and": [{"$not": part} for part in parts]}, metadata
-    )
+    assert match({"$not": {"$or": parts}}, metadata) is match({"$and": [{"$not": part} for part in parts]}, metadata)
 
 
 @given(filters, filters, metadatas)
@@ -96,12 +92,10 @@ def test_a_parsed_filter_means_the_same_and_survives_storing(where, metadata):
 def by_column(node, rows):
     """Evaluate as an engine does: each leaf once per distinct (value, present), then combine the masks."""
     if isinstance(node, Condition):
-        seen: dict[str, bool] = {}
-        return [
-            seen.setdefault(repr(cell), node.test(*cell)) for cell in (lookup(row, node.key) for row in rows)
-        ]
+        results: dict[str, bool] = {}
+        return [results.setdefault(repr(cell), node.test(*cell)) for cell in (lookup(row, node.key) for row in rows)]
     if isinstance(node, Not):
-        return [not found for found in by_column(node.part, rows)]
+        return [not value for value in by_column(node.part, rows)]
     columns = [by_column(part, rows) for part in node.parts]
     join = all if isinstance(node, And) else any
     assert isinstance(node, And | Or)
@@ -143,9 +137,7 @@ def test_order_is_transitive(first, second, third):
         return match({"a": {"$lte": y}}, {"a": x})
 
     texts = [isinstance(value, str) for value in (first, second, third)]
-    if (
-        below(first, second) and below(second, third) and len(set(texts)) == 1
-    ):  # ISO text is read in filters only
+    if below(first, second) and below(second, third) and len(set(texts)) == 1:  # ISO text is read in filters only
         assert below(first, third)
 
 

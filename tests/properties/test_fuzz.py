@@ -28,16 +28,13 @@ from tests.properties.foreign import WRITTEN, mutated, remade
 
 PROOF = os.environ.get("HYPOTHESIS_PROFILE") == "proof"
 fuzz = settings(
-    max_examples=3_000 if PROOF else 150,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
+    max_examples=3_000 if PROOF else 150, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 few = settings(fuzz, max_examples=500 if PROOF else 40)
 
 
 @contextmanager
-def within(seconds: float):
+def cpu_limit(seconds: float):
     """A generous bound: it catches a blow-up, not a slow machine."""
     started = time.process_time()
     yield
@@ -87,9 +84,7 @@ scalars = st.one_of(
 )
 anything = st.recursive(
     scalars,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(operators | st.text(max_size=5), inner, max_size=4)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(operators | st.text(max_size=5), inner, max_size=4),
     max_leaves=25,
 )
 
@@ -115,7 +110,7 @@ def test_a_deeply_nested_filter_is_parsed_or_refused_at_once(depth, op):
         where = {"$not": where} if op in {"$not", "key"} else {op: [where]}
     if op == "key":
         where = {"n": where}
-    with within(2):
+    with cpu_limit(2):
         refusal, verdict = refused(lambda: match(where, {"n": 1}))
     if refusal is None:
         assert isinstance(verdict, bool)
@@ -129,11 +124,11 @@ def test_a_wide_or_shared_filter_cannot_blow_up():
     shared: object = {"n": 1}
     for _ in range(60):
         shared = {"$and": [shared, shared]}
-    with within(5), pytest.raises(FilterError):
+    with cpu_limit(5), pytest.raises(FilterError):
         parse(shared)
-    with within(5):
+    with cpu_limit(5):
         assert match({"n": {"$in": list(range(200_000))}}, {"n": 199_999})
-    with within(5), pytest.raises(FilterError):
+    with cpu_limit(5), pytest.raises(FilterError):
         parse({"$or": [{"n": n} for n in range(200_000)]})
 
 
@@ -145,17 +140,17 @@ def test_a_wide_or_shared_filter_cannot_blow_up():
 def test_metadata_come_back_as_normalised_or_are_refused(metadata):
     try:
         expected = normalise(metadata)
-        held = encode(metadata)
+        encoded = encode(metadata)
     except InvalidDocumentError:
         return
-    assert repr(decode(held)) == repr(expected)
+    assert repr(decode(encoded)) == repr(expected)
 
 
 @given(st.text(max_size=60) | anything.map(lambda value: json.dumps(value, default=str)))
 @fuzz
 def test_a_damaged_metadata_blob_is_refused_with_an_error_of_ours_or_read(blob):
-    refusal, held = refused(lambda: decode(blob))
-    assert refusal is not None or isinstance(held, dict)
+    refusal, decoded = refused(lambda: decode(blob))
+    assert refusal is not None or isinstance(decoded, dict)
 
 
 def test_metadata_that_hold_themselves_or_are_too_deep_are_refused():
@@ -165,7 +160,7 @@ def test_metadata_that_hold_themselves_or_are_too_deep_are_refused():
     for _ in range(5_000):
         deep = {"d": deep}
     for metadata in (loop, deep):
-        with within(2), pytest.raises(InvalidDocumentError):
+        with cpu_limit(2), pytest.raises(InvalidDocumentError):
             encode(metadata)
 
 
@@ -191,7 +186,7 @@ def test_any_text_is_cut_into_exact_spans_that_cover_it(text, kind, size, overla
     cuts = sorted({min(edge, len(text)) for edge in edges})
     sections = tuple(Section(start, end, {"page": n}) for n, (start, end) in enumerate(pairwise(cuts)))
     document = SourceDocument("d", text, kind=kind, sections=sections)
-    with within(5):
+    with cpu_limit(5):
         chunks = chunk_document(document, chunking)
     covered = {place for chunk in chunks for place in range(chunk.start, chunk.end)}
     for number, chunk in enumerate(chunks):
@@ -232,10 +227,10 @@ PATHOLOGICAL = {
 @pytest.mark.parametrize("name", PATHOLOGICAL)
 def test_a_pathological_text_takes_no_longer_than_its_length(name, kind):
     text = PATHOLOGICAL[name]
-    with within(20):
+    with cpu_limit(20):
         chunks = chunk_document(SourceDocument("d", text, kind=kind), Chunking())
-        held = sum(len(chunk.text) for chunk in chunks)
-    assert held <= len(text)
+        characters = sum(len(chunk.text) for chunk in chunks)
+    assert characters <= len(text)
     assert sum(len(chunk.context) for chunk in chunks) < 40 * len(text) + 10_000
 
 
@@ -257,20 +252,18 @@ def test_a_damaged_file_is_read_or_refused(kind, data):
 
 def _read(kind: str, data: bytes) -> None:
     """Read bytes as a file of some format, with the name that asks for it."""
-    with within(20):
+    with cpu_limit(20):
         try:
-            found, content = read(f"file.{SUFFIX.get(kind, kind)}", data, 2**20)
+            detected, content = read(f"file.{SUFFIX.get(kind, kind)}", data, 2**20)
         except AgentRagError:
             return
-    assert found == kind
+    assert detected == kind
     content.text.encode("utf-8")
     last = 0
     for section in content.sections:
         assert last <= section.start <= section.end <= len(content.text)
         last = section.end
-    chunk_document(
-        SourceDocument("d", content.text, kind=content.kind, sections=content.sections), Chunking()
-    )
+    chunk_document(SourceDocument("d", content.text, kind=content.kind, sections=content.sections), Chunking())
     encode(content.metadata)
 
 
@@ -288,8 +281,8 @@ def test_an_office_file_with_an_empty_or_missing_member_is_read_or_refused(kind)
 
 @pytest.mark.parametrize("kind", sorted(WRITTEN))
 def test_the_files_that_are_damaged_are_sound_before(kind):
-    found, content = read(f"file.{SUFFIX.get(kind, kind)}", WRITTEN[kind], 2**20)
-    assert found == kind
+    detected, content = read(f"file.{SUFFIX.get(kind, kind)}", WRITTEN[kind], 2**20)
+    assert detected == kind
     assert "alpha" in content.text
 
 
@@ -301,19 +294,13 @@ def test_the_files_that_are_damaged_are_sound_before(kind):
         ("wide.json", b"[" + b"1," * 200_000 + b"1]"),
         ("deep.html", b"<div>" * 50_000 + b"text"),
         ("table.html", b"<table><tr><td>" * 5_000 + b"text"),
-        (
-            "entities.xml",
-            b'<!DOCTYPE a [<!ENTITY a "' + b"x" * 1000 + b'">' + b"]><b>" + b"&a;" * 10_000 + b"</b>",
-        ),
+        ("entities.xml", b'<!DOCTYPE a [<!ENTITY a "' + b"x" * 1000 + b'">' + b"]><b>" + b"&a;" * 10_000 + b"</b>"),
         ("wide.csv", b"a," * 100_000 + b"\n" + b"1," * 100_000),
         ("quote.csv", b'"' + b"a,b\n" * 50_000),
         ("long.jsonl", b'{"a": 1}\n' * 20_000),
         ("numbers.json", b"[" + b"9" * 100_000 + b"]"),
         ("bomb.txt.gz", None),
-        (
-            "nest.ipynb",
-            b'{"cells": [' + b'{"cell_type":"markdown","source":' * 2_000 + b'""' + b"}" * 2_000 + b"]}",
-        ),
+        ("nest.ipynb", b'{"cells": [' + b'{"cell_type":"markdown","source":' * 2_000 + b'""' + b"}" * 2_000 + b"]}"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -322,7 +309,7 @@ def test_a_file_made_to_hurt_is_read_or_refused_in_bounded_time(name, data):
         import gzip
 
         data = gzip.compress(b"\0" * 200_000_000, 1)
-    with within(30):
+    with cpu_limit(30):
         try:
             _, content = read(name, data, 50 * 2**20)
         except AgentRagError:
@@ -337,9 +324,7 @@ def test_a_file_made_to_hurt_is_read_or_refused_in_bounded_time(name, data):
 def indexer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz") / "store"
     with DualIndexer(folder, HashingEmbeddings(16), chroma="auto") as opened:
-        opened.index_documents(
-            [SourceDocument(f"d{n}", f"数据库 连接 alpha {n} C++", {"n": n}) for n in range(20)]
-        )
+        opened.index_documents([SourceDocument(f"d{n}", f"数据库 连接 alpha {n} C++", {"n": n}) for n in range(20)])
         yield opened
 
 
@@ -373,7 +358,7 @@ def test_any_filter_and_agent_is_answered_or_refused(indexer, query, where, agen
     ids=["han", "one word", "two words", "many words", "points", "mixed", "version", "compound", "marks", "emoji"],
 )  # fmt: skip
 def test_a_query_of_a_megabyte_is_answered_in_bounded_time(indexer, query):
-    with within(30):
+    with cpu_limit(30):
         hits = indexer.search(query, 3)
     assert len(hits) <= 3
 
@@ -384,11 +369,11 @@ def test_any_text_is_analysed_and_its_spans_lie_within_it(text):
     analyzer = ANALYZER
     try:
         terms = analyzer.analyze(text, text[:20])
-        asked = analyzer.analyze_query(text)
+        query = analyzer.analyze_query(text)
     except AgentRagError:
         return
     assert not any(char.isspace() for term in (*terms.words, *terms.grams) for char in term)
-    for start, stop in analyzer.match_spans(text, set(asked["words"])):
+    for start, stop in analyzer.match_spans(text, set(query["words"])):
         assert 0 <= start < stop <= len(text)
 
 

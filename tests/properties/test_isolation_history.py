@@ -47,21 +47,8 @@ def history(dice: random.Random, length: int) -> list[Action]:
     actions: list[Action] = []
     for _ in range(length):
         who = dice.choice(AGENTS)
-        what = dice.choice(
-            [
-                "put",
-                "put",
-                "put",
-                "delete",
-                "filter",
-                "forget",
-                "sync",
-                "search",
-                "search",
-                "read",
-                "stats",
-                "bad",
-            ]
+        operation = dice.choice(
+            ["put", "put", "put", "delete", "filter", "forget", "sync", "search", "search", "read", "stats", "bad"]
         )
         ids = dice.sample(["d1", "d2", "d3", "d4"], dice.randint(1, 3))
         texts = [" ".join(dice.choices(WORDS, k=dice.randint(1, 40))) for _ in ids]
@@ -75,18 +62,16 @@ def history(dice: random.Random, length: int) -> list[Action]:
                        dice.choice(["convex", "rrf", "dbsf"]), dice.choice([None, {"agent_id": dice.choice(AGENTS)}, {"n": number}])),
             "read": (ids[0], number),
         }  # fmt: skip
-        actions.append((who, what, arguments.get(what, ())))
+        actions.append((who, operation, arguments.get(operation, ())))
     return actions
 
 
-def told(indexer: DualIndexer, action: Action) -> object:
-    """What the actor is told, without the time it took."""
-    who, what, given = action
+def outcome(indexer: DualIndexer, action: Action) -> object:
+    """The result or error the agent gets, without the time it took."""
+    who, operation, arguments = action
     face: Any = indexer if who is None else indexer.for_agent(who)
     calls: dict[str, Callable[..., object]] = {
-        "put": lambda pairs, n: face.index_documents(
-            [SourceDocument(doc, text, {"n": n}) for doc, text in pairs]
-        ),
+        "put": lambda pairs, n: face.index_documents([SourceDocument(doc, text, {"n": n}) for doc, text in pairs]),
         "sync": lambda texts: face.sync(MemoryConnector(texts, "notes", who)),
         "delete": face.delete,
         "filter": lambda where: face.delete(filter=where),
@@ -99,41 +84,37 @@ def told(indexer: DualIndexer, action: Action) -> object:
         "bad": lambda: face.search("x", filter={"agent_id": {"$like": "%"}}),
     }
     try:
-        found = calls[what](*given)
+        result = calls[operation](*arguments)
     except AgentRagError as error:
         return f"{type(error).__name__}: {error}"
-    return replace(found, seconds=0.0) if hasattr(found, "seconds") else found  # type: ignore[type-var]
+    return replace(result, seconds=0.0) if hasattr(result, "seconds") else result  # type: ignore[type-var]
 
 
-def played(actions: list[Action], kept: Callable[[str | None], bool], **options: Any) -> list[object]:
+def replay(actions: list[Action], include: Callable[[str | None], bool], **options: Any) -> list[object]:
     folder = fresh_folder()
     try:
         embeddings = HashingEmbeddings(16)
-        with DualIndexer(
-            folder / "s", embeddings, chunking=Chunking(30), analyzer=ANALYZER, **options
-        ) as indexer:
-            return [told(indexer, action) for action in actions if kept(action[0])]
+        with DualIndexer(folder / "s", embeddings, chunking=Chunking(30), analyzer=ANALYZER, **options) as indexer:
+            return [outcome(indexer, action) for action in actions if include(action[0])]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def compare(seed: int, length: int, **options: Any) -> int:
     actions = history(random.Random(seed), length)
-    everything = played(actions, lambda who: True, **options)
+    everything = replay(actions, lambda who: True, **options)
     for agent in AGENTS:
-        alone = played(actions, lambda who, agent=agent: who in {None, agent}, **options)
+        alone = replay(actions, lambda who, agent=agent: who in {None, agent}, **options)
         mine = [
-            (action, found)
-            for action, found in zip(actions, everything, strict=True)
-            if action[0] in {None, agent}
+            (action, answer) for action, answer in zip(actions, everything, strict=True) if action[0] in {None, agent}
         ]
-        for (action, found), expected in zip(mine, alone, strict=True):
-            assert found == expected, f"seed {seed}: {agent!r} can tell from {action} that others are there"
+        for (action, answer), expected in zip(mine, alone, strict=True):
+            assert answer == expected, f"seed {seed}: {agent!r} can tell from {action} that others are there"
     return len(actions)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_striking_out_the_others_changes_nothing_an_agent_is_told(seed):
+def test_removing_the_other_agents_actions_changes_no_result_of_an_agent(seed):
     assert compare(seed, 60, chroma="auto") == 60
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from langchain_agentrag import SourceDocument, quarantined
-from tests.contracts.reference import is_held
+from tests.contracts.reference import is_quarantined
 from tests.contracts.world import START, World
 
 PROOF = os.environ.get("HYPOTHESIS_PROFILE") == "proof"
@@ -37,7 +37,7 @@ MODES = ["hybrid", "vector", "keyword"]
 FUSIONS = ["adaptive", "convex", "rrf", "dbsf", "relative"]
 DOC_IDS = ["d1", "d2", "d3", "D1", "d1 ", "文档", "a#0"]
 
-# Short enough that what one caller sees stays below 50 chunks, where no leg cuts its candidates off.
+# Short enough that what one caller sees stays below 50 chunks, where no index cuts its candidates off.
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join) | st.sampled_from(
     ["", "   ", "。。。", "same line", "第一段。\n\n第二段，连接超时。\n\n第三段：退款。" * 2]
 )
@@ -78,10 +78,7 @@ def hostile(agents: list[str]) -> st.SearchStrategy[object]:
     )
     honest = st.one_of(
         st.dictionaries(
-            st.sampled_from(["type", "n", "a.b"]),
-            values.filter(lambda v: type(v) is not dict),
-            min_size=1,
-            max_size=2,
+            st.sampled_from(["type", "n", "a.b"]), values.filter(lambda v: type(v) is not dict), min_size=1, max_size=2
         ),
         values.map(lambda value: {"n": {"$ne": value}}),
         st.just({"n": {"$gte": 1}}),
@@ -166,9 +163,9 @@ class Agents(RuleBasedStateMachine):
     @rule(data=st.data())
     def copy_from_another(self, data: st.DataObject) -> None:
         """The same id and text under another owner: the closest two documents can be."""
-        held = self.world.everything()
-        if held:
-            twin = data.draw(st.sampled_from(held))
+        documents = self.world.everything()
+        if documents:
+            twin = data.draw(st.sampled_from(documents))
             metadata = {key: value for key, value in twin.metadata.items() if key != "agent_id"}
             if data.draw(st.booleans(), label="as if it were of today"):
                 metadata |= {"time": self.world.now, "expires_at": None}
@@ -181,27 +178,27 @@ class Agents(RuleBasedStateMachine):
         agent, metadata = self.who(data), data.draw(plain_metadata) | origin
         documents = [SourceDocument(doc_id, text, metadata), SourceDocument("own words", text, {"n": 1})]
         self.world.put(agent, list(quarantined(documents)))
-        held = self.world.model.read(agent, doc_id)
-        assert held is None or held.agent_id != agent or is_held(held)
+        document = self.world.model.read(agent, doc_id)
+        assert document is None or document.agent_id != agent or is_quarantined(document)
         self.probe()
 
-    @precondition(lambda self: self.world.model.held_back())
+    @precondition(lambda self: self.world.model.quarantined())
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         """Indexed again by its owner without the key, it is found again."""
-        held = data.draw(st.sampled_from(self.world.model.held_back()))
-        metadata = {key: value for key, value in held.metadata.items() if key != "quarantined"}
-        self.world.put(held.agent_id, [SourceDocument(held.doc_id, held.text, metadata)])
-        self.world.search(held.agent_id, held.text, 100)
+        quarantined = data.draw(st.sampled_from(self.world.model.quarantined()))
+        metadata = {key: value for key, value in quarantined.metadata.items() if key != "quarantined"}
+        self.world.put(quarantined.agent_id, [SourceDocument(quarantined.doc_id, quarantined.text, metadata)])
+        self.world.search(quarantined.agent_id, quarantined.text, 100)
         self.probe()
 
-    @precondition(lambda self: self.world.model.held_back())
+    @precondition(lambda self: self.world.model.quarantined())
     @rule(data=st.data())
     def hunt(self, data: st.DataObject) -> None:
         """Everybody asks for what is held back, in its own words."""
-        held = data.draw(st.sampled_from(self.world.model.held_back()))
+        quarantined = data.draw(st.sampled_from(self.world.model.quarantined()))
         for agent in [None, *self.agents]:
-            self.world.hunt(held, agent, data.draw(st.sampled_from(MODES)))
+            self.world.hunt(quarantined, agent, data.draw(st.sampled_from(MODES)))
 
     @rule(data=st.data())
     def delete_by_id(self, data: st.DataObject) -> None:
@@ -210,7 +207,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def delete_by_filter(self, data: st.DataObject) -> None:
-        where = data.draw(hostile(self.agents).filter(lambda found: found is not None))
+        where = data.draw(hostile(self.agents).filter(lambda condition: condition is not None))
         ids = data.draw(st.none() | st.lists(st.sampled_from(DOC_IDS), max_size=3))
         self.world.delete(self.who(data), ids, where)
         self.probe()
@@ -304,7 +301,7 @@ class Agents(RuleBasedStateMachine):
         self.probe()
 
     @invariant()
-    def legs_agree_with_the_catalog(self) -> None:
+    def indexes_agree_with_the_catalog(self) -> None:
         if hasattr(self, "world"):
             self.world.verify()
 

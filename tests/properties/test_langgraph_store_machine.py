@@ -52,9 +52,7 @@ keys = st.sampled_from(KEYS[:3]) | st.sampled_from(KEYS)
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 numbers = st.sampled_from([0, 1, 2, 2.5, -1, True, "3", "x", None, [1, 2], {"a": 1, "b": {"c": 2}}])
 extras = st.dictionaries(st.sampled_from(["n", "kind", "tags"]), numbers | st.sampled_from(WORDS), max_size=3)
-fields = st.sampled_from(
-    [None, None, None, False, ["text"], ["text", "kind"], ["tags[*]"], ["nothing"], ["n.b.c"]]
-)
+fields = st.sampled_from([None, None, None, False, ["text"], ["text", "kind"], ["tags[*]"], ["nothing"], ["n.b.c"]])
 wheres = st.none() | st.dictionaries(
     st.sampled_from(["n", "kind", "tags"]),
     numbers
@@ -78,13 +76,13 @@ def outcome(call: Callable[[], Any]) -> Any:
         return "TypeError"
 
 
-def shown(found: Any) -> Any:
+def comparable(result: Any) -> Any:
     """An answer without times and scores, which are each store's own."""
-    if isinstance(found, list):
-        return [shown(one) for one in found]
-    if hasattr(found, "namespace"):
-        return (found.namespace, found.key, found.value)
-    return found
+    if isinstance(result, list):
+        return [comparable(one) for one in result]
+    if hasattr(result, "namespace"):
+        return (result.namespace, result.key, result.value)
+    return result
 
 
 class Stores(RuleBasedStateMachine):
@@ -108,13 +106,13 @@ class Stores(RuleBasedStateMachine):
     def both(self, call: Callable[[Any], Any]) -> tuple[Any, Any]:
         self.tidy()
         expected = outcome(lambda: call(self.model))
-        found = outcome(lambda: call(self.store))
+        actual = outcome(lambda: call(self.store))
         self.tidy()
-        return found, expected
+        return actual, expected
 
     def same(self, call: Callable[[Any], Any]) -> None:
-        found, expected = self.both(call)
-        assert shown(found) == shown(expected)
+        actual, expected = self.both(call)
+        assert comparable(actual) == comparable(expected)
 
     def tidy(self) -> None:
         data, vectors = self.model._data, self.model._vectors
@@ -126,9 +124,9 @@ class Stores(RuleBasedStateMachine):
                 self.count += 1
                 self.order[place] = self.count
         oldest = {ns: min(self.order[ns, key] for key in items) for ns, items in data.items() if items}
-        kept = {ns: data[ns] for ns in sorted(oldest, key=oldest.__getitem__)}
+        ordered = {ns: data[ns] for ns in sorted(oldest, key=oldest.__getitem__)}
         data.clear()
-        data.update(kept)
+        data.update(ordered)
         for ns in list(vectors):
             for key in list(vectors[ns]):
                 if (ns, key) not in alive:
@@ -164,25 +162,25 @@ class Stores(RuleBasedStateMachine):
 
     @rule(ns=prefixes, where=wheres, query=texts, limit=limits)
     def search_by_meaning(self, ns, where, query, limit) -> None:
-        found, expected = self.both(lambda store: store.search(ns, query=query, filter=where, limit=limit))
+        actual, expected = self.both(lambda store: store.search(ns, query=query, filter=where, limit=limit))
         if isinstance(expected, str):
-            assert found == expected
+            assert actual == expected
             return
         likeness = {
-            shown(one)[:2]: one.score for one in self.model.search(ns, query=query, filter=where, limit=1000)
+            comparable(one)[:2]: one.score for one in self.model.search(ns, query=query, filter=where, limit=1000)
         }
-        assert [one.score is None for one in found] == [one.score is None for one in expected]
+        assert [one.score is None for one in actual] == [one.score is None for one in expected]
         # equals may change places: what counts is how near the item in each place is
-        near = [likeness[shown(one)[:2]] for one in found if one.score is not None]
+        near = [likeness[comparable(one)[:2]] for one in actual if one.score is not None]
         assert all(
             abs(mine - theirs.score) < 1e-6
             for mine, theirs in zip(near, expected, strict=False)
             if theirs.score is not None
         )
-        tail = [shown(one) for one in found if one.score is None]
-        assert tail == [shown(one) for one in expected if one.score is None]
-        held = {shown(one)[:2]: shown(one) for one in self.model.search(ns, limit=1000)}
-        assert all(shown(one) == held[shown(one)[:2]] for one in found)
+        tail = [comparable(one) for one in actual if one.score is None]
+        assert tail == [comparable(one) for one in expected if one.score is None]
+        stored = {comparable(one)[:2]: comparable(one) for one in self.model.search(ns, limit=1000)}
+        assert all(comparable(one) == stored[comparable(one)[:2]] for one in actual)
 
     @rule(prefix=patterns, suffix=patterns, depth=st.sampled_from([None, 1, 2]), limit=limits, offset=offsets)
     def list_namespaces(self, prefix, suffix, depth, limit, offset) -> None:
@@ -228,11 +226,11 @@ class Stores(RuleBasedStateMachine):
         for op in ops:
             if isinstance(op, PutOp):
                 self.model._vectors[op.namespace].pop(op.key, None)
-        before = shown(self.store.search((), limit=1000))
-        found, expected = self.both(lambda store: store.batch(ops))
-        assert shown(found) == shown(expected)
+        before = comparable(self.store.search((), limit=1000))
+        actual, expected = self.both(lambda store: store.batch(ops))
+        assert comparable(actual) == comparable(expected)
         if "nonsense" in ops:
-            assert shown(self.store.search((), limit=1000)) == before
+            assert comparable(self.store.search((), limit=1000)) == before
 
     @rule()
     def everything(self) -> None:

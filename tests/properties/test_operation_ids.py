@@ -15,9 +15,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 numbers = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
 scalars = st.none() | st.booleans() | numbers | texts
 values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=8,
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=8
 )
 arguments = st.dictionaries(texts, values, max_size=4)
 
@@ -43,7 +41,7 @@ def test_two_values_have_one_text_exactly_when_they_are_the_same(a, b):
 
 
 @given(st.lists(scalars, max_size=3), st.lists(scalars, max_size=3))
-def test_values_that_nearly_collide_are_told_apart(a, b):
+def test_values_that_nearly_collide_are_distinguished(a, b):
     assert (canonical(a) == canonical(b)) == same(a, b)
 
 
@@ -58,12 +56,7 @@ def shuffled(value, draw):
         return {key: shuffled(value[key], draw) for key in draw(st.permutations(sorted(value)))}
     if isinstance(value, list):
         return [shuffled(item, draw) for item in value]
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and float(value) == value
-        and abs(value) < 2**53
-    ):
+    if isinstance(value, int) and not isinstance(value, bool) and float(value) == value and abs(value) < 2**53:
         return draw(st.sampled_from([value, float(value)]))
     return value
 

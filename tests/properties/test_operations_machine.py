@@ -1,4 +1,4 @@
-"""Operations against a plain model, by agents that look alike: none sees, repeats or settles another's."""
+"""Operations against a plain model, by agents that look alike: none sees, repeats or reconciles another's."""
 
 from __future__ import annotations
 
@@ -34,57 +34,55 @@ class OperationsMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.operations = Operations(self.folder / "o")
-        self.states: dict[
-            tuple, tuple[str, object]
-        ] = {}  # (agent, id) or (agent, tool, n, scope) → state, result
+        self.states: dict[tuple, tuple[str, object]] = {}  # (agent, id) or (agent, tool, n, scope) → state, result
         self.names: dict[tuple, str] = {}
-        self.made = 0
+        self.executed = 0
 
     def teardown(self):
         self.operations.close()
         shutil.rmtree(self.folder)
 
-    def key(self, agent, tool, n, scope, given):
-        return (agent, given) if given else (agent, tool, n, scope)
+    def key(self, agent, tool, n, scope, operation_id):
+        return (agent, operation_id) if operation_id else (agent, tool, n, scope)
 
     @rule(
         agent=agents,
         tool=tools,
         n=numbers,
         scope=scopes,
-        given=ids,
+        operation_id=ids,
         how=st.sampled_from(["works", "breaks", "nothing"]),
     )
-    def call(self, agent, tool, n, scope, given, how):
-        key, what = self.key(agent, tool, n, scope, given), (tool, n, scope)
-        before = self.made
+    def call(self, agent, tool, n, scope, operation_id, how):
+        key, identity = self.key(agent, tool, n, scope, operation_id), (tool, n, scope)
+        before = self.executed
 
         def execute(arguments):
             assert arguments == {"n": n}
             if how == "nothing":
                 raise NothingDone("no")
-            self.made += 1
+            self.executed += 1
             if how == "breaks":
                 raise ConnectionError
-            return [self.made, agent]
+            return [self.executed, agent]
 
         view = self.operations.for_agent(agent)
         known = self.states.get(key)
-        if given and known and known[2] != what:
+        if operation_id and known and known[2] != identity:
             try:
-                view.call(TOOLS[tool], {"n": n}, execute, scope=scope, operation_id=given)
+                view.call(TOOLS[tool], {"n": n}, execute, scope=scope, operation_id=operation_id)
             except UsageError:
-                assert self.made == before
+                assert self.executed == before
                 return
             raise AssertionError("an id was reused for something else")
-        outcome = view.call(TOOLS[tool], {"n": n}, execute, scope=scope, operation_id=given)
+        outcome = view.call(TOOLS[tool], {"n": n}, execute, scope=scope, operation_id=operation_id)
         self.names[key] = outcome.operation_id
         if known is None or known[0] == "not_done":
             expected = {"works": "done", "breaks": "needs_reconcile", "nothing": "not_done"}[how]
             assert outcome.status == expected
-            self.states[key] = (expected, outcome.result if how == "works" else None, what)
+            self.states[key] = (expected, outcome.result if how == "works" else None, identity)
         else:
-            assert self.made == before, "a call was made a second time"
+            assert self.executed == before, "a call was made a second time"
             assert outcome.status == ("replayed" if known[0] == "done" else "needs_reconcile")
             assert outcome.result == known[1]
 
@@ -93,23 +91,23 @@ class OperationsMachine(RuleBasedStateMachine):
         tool=tools,
         n=numbers,
         scope=scopes,
-        given=ids,
-        said=st.sampled_from(["done", "not_done", "unknown"]),
+        operation_id=ids,
+        verdict=st.sampled_from(["done", "not_done", "unknown"]),
     )
-    def reconcile(self, agent, tool, n, scope, given, said):
-        key = self.key(agent, tool, n, scope, given)
+    def reconcile(self, agent, tool, n, scope, operation_id, verdict):
+        key = self.key(agent, tool, n, scope, operation_id)
         if key not in self.names:
             return
-        state, _, what = self.states[key]
+        state, _, identity = self.states[key]
         view, result = self.operations.for_agent(agent), [-1, agent]
         try:
-            view.reconcile(self.names[key], said, result=result)
+            view.reconcile(self.names[key], verdict, result=result)
         except UsageError:
             assert state != "needs_reconcile"
             return
         assert state == "needs_reconcile"
-        becomes = {"unknown": "needs_reconcile"}.get(said, said)
-        self.states[key] = (becomes, result if said == "done" else None, what)
+        becomes = {"unknown": "needs_reconcile"}.get(verdict, verdict)
+        self.states[key] = (becomes, result if verdict == "done" else None, identity)
 
     @rule(agent=agents, unresolved=st.booleans())
     def forget(self, agent, unresolved):
@@ -126,7 +124,7 @@ class OperationsMachine(RuleBasedStateMachine):
 
     @rule(agent=agents, other=agents)
     def pry(self, agent, other):
-        """What one agent has, another one cannot find or settle."""
+        """What one agent has, another one cannot find or reconcile."""
         if agent == other:
             return
         view = self.operations.for_agent(agent)
@@ -135,10 +133,10 @@ class OperationsMachine(RuleBasedStateMachine):
                 assert view.get(name) is None
                 with contextlib.suppress(UsageError):
                     view.reconcile(name, "done", result="stolen", executing=True)
-                    raise AssertionError("another agent's operation was settled")
+                    raise AssertionError("another agent's operation was reconciled")
 
     @invariant()
-    def everybody_has_what_is_theirs(self):
+    def each_agent_has_its_own_operations(self):
         for agent in {key[0] for key in self.states}:
             view = self.operations.for_agent(agent)
             unknown = sorted(
@@ -147,11 +145,11 @@ class OperationsMachine(RuleBasedStateMachine):
                 if key[0] == agent and state == "needs_reconcile"
             )
             assert sorted(operation.operation_id for operation in view.unresolved()) == unknown
-            for key, (state, result, what) in self.states.items():
+            for key, (state, result, identity) in self.states.items():
                 if key[0] == agent:
-                    found = view.get(self.names[key])
-                    assert (found.principal, found.state, found.result) == (agent, state, result)
-                    assert (found.tool, found.arguments["n"], found.scope) == what
+                    stored = view.get(self.names[key])
+                    assert (stored.principal, stored.state, stored.result) == (agent, state, result)
+                    assert (stored.tool, stored.arguments["n"], stored.scope) == identity
 
 
 TestOperations = OperationsMachine.TestCase
@@ -159,12 +157,12 @@ TestOperations.settings = settings(max_examples=25, stateful_step_count=30)
 
 
 def test_an_equal_call_of_each_agent_is_an_operation_of_its_own(tmp_path):
-    made = []
+    executed = []
     with Operations(tmp_path / "o") as operations:
         for _ in range(2):
             for agent in AGENTS:
                 outcome = operations.for_agent(agent).call(
-                    TOOLS["send"], {"n": 1}, lambda _, agent=agent: made.append(agent) or agent, scope="s"
+                    TOOLS["send"], {"n": 1}, lambda _, agent=agent: executed.append(agent) or agent, scope="s"
                 )
                 assert outcome.result == agent
-    assert made == AGENTS
+    assert executed == AGENTS

@@ -1,4 +1,4 @@
-"""A search under a filter finds exactly the documents the filter's definition keeps, in every leg and on every path."""
+"""A search under a filter finds exactly the documents the filter's definition keeps, in every index and on every path."""
 
 from __future__ import annotations
 
@@ -21,43 +21,20 @@ from tests.fakes import GivenVectors
 MODES = ("hybrid", "vector", "keyword")
 KEYS = ("a", "b", "a.b", "agent_id", "doc_id")
 VALUES: list = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        -1,
-        2**63,
-        1.0,
-        0.5,
-        -0.0,
-        math.nan,
-        math.inf,
-        "",
-        "1",
-        "zh",
-        "中文",
-        "ZH",
-        "\ud83d",
-    ),
+    *(None, True, False, 0, 1, -1, 2**63, 1.0, 0.5, -0.0, math.nan, math.inf, "", "1", "zh", "中文", "ZH", "\ud83d"),
     *([], ["zh"], ["a", 1], [[]], {"b": 1}, {"b": "zh"}, {}, Decimal("1.0"), b"x"),
     *(date(2024, 5, 1), datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 5, 1), "2024-05-01"),
 ]
 metadata = st.dictionaries(st.sampled_from(("a", "b", "a.b", "c")), st.sampled_from(VALUES), max_size=3)
 ORDERED = [
-    value
-    for value in VALUES
-    if isinstance(value, int | float | str | date | Decimal) and type(value) is not bool
+    value for value in VALUES if isinstance(value, int | float | str | date | Decimal) and type(value) is not bool
 ]
 
 
 def leaves() -> st.SearchStrategy[dict]:
     key, value = st.sampled_from(KEYS), st.sampled_from(VALUES)
     value = value | st.sampled_from(["d0", "d1", "agent"])
-    plain = st.tuples(key, value.filter(lambda v: not isinstance(v, dict))).map(
-        lambda pair: {pair[0]: pair[1]}
-    )
+    plain = st.tuples(key, value.filter(lambda v: not isinstance(v, dict))).map(lambda pair: {pair[0]: pair[1]})
     single = st.tuples(key, st.sampled_from(["$eq", "$ne", "$contains"]), value)
     listed = st.tuples(key, st.sampled_from(["$in", "$nin"]), st.lists(value, max_size=3))
     ordered = st.tuples(key, st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), st.sampled_from(ORDERED))
@@ -67,9 +44,9 @@ def leaves() -> st.SearchStrategy[dict]:
 
 def joined(parts: st.SearchStrategy[dict]) -> st.SearchStrategy[dict]:
     several = st.lists(parts, max_size=3)
-    return st.tuples(st.sampled_from(["$and", "$or"]), several).map(
-        lambda pair: {pair[0]: pair[1]}
-    ) | parts.map(lambda part: {"$not": part})
+    return st.tuples(st.sampled_from(["$and", "$or"]), several).map(lambda pair: {pair[0]: pair[1]}) | parts.map(
+        lambda part: {"$not": part}
+    )
 
 
 FILTERS = st.recursive(leaves(), joined, max_leaves=6)
@@ -102,19 +79,16 @@ def agree(indexer: DualIndexer, documents: list[SourceDocument], agent: str | No
         assert len(few) == min(1, len(expected))
 
 
-OPTIONS = {
-    "exact": {"chroma": "auto"},
-    "approximate": {"chroma": "always", "exact_limit": 0},
-}
+OPTIONS = {"exact": {"chroma": "auto"}, "approximate": {"chroma": "always", "exact_limit": 0}}
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("agent", [None, "agent"])
-def test_every_leg_finds_exactly_what_the_definition_keeps(options, agent):
+def test_every_index_returns_exactly_what_the_definition_keeps(options, agent):
     @settings(max_examples=15)
     @given(st.lists(metadata, min_size=1, max_size=12), st.lists(FILTERS, min_size=25, max_size=25))
-    def check(found: list[dict], wheres: list[dict]) -> None:
-        documents = [SourceDocument(f"d{i}", f"{WORD} {i}", values) for i, values in enumerate(found)]
+    def check(metadatas: list[dict], wheres: list[dict]) -> None:
+        documents = [SourceDocument(f"d{i}", f"{WORD} {i}", values) for i, values in enumerate(metadatas)]
         with store(documents, agent, **options) as indexer:
             for where in wheres:
                 agree(indexer, documents, agent, where)
@@ -127,11 +101,7 @@ def test_the_approximate_path_agrees_where_a_filter_is_selective_or_wide(monkeyp
     from langchain_agentrag.search import searcher
 
     documents = [SourceDocument(f"d{i}", f"{WORD} {i}", {"n": i, "odd": i % 2 == 1}) for i in range(600)]
-    wheres = [{"n": {"$lt": edge}} for edge in (0, 1, 7, 60, 300, 599, 600)] + [
-        {"odd": True},
-        {"n": {"$gte": 595}},
-        {},
-    ]
+    wheres = [{"n": {"$lt": edge}} for edge in (0, 1, 7, 60, 300, 599, 600)] + [{"odd": True}, {"n": {"$gte": 595}}, {}]
     with store(documents, None, chroma="always", exact_limit=0) as indexer:
         for limit in (searcher.SELECTED_LIMIT, 0):
             monkeypatch.setattr(searcher, "SELECTED_LIMIT", limit)
@@ -160,8 +130,8 @@ def test_a_filter_on_the_place_of_a_passage_keeps_that_passage_only():
     for options in OPTIONS.values():
         with store([SourceDocument("d", text, {}, kind="markdown")], None, **options) as indexer:
             lines = {hit.locator["line"]: hit.text for hit in indexer.search(WORD, 10)}
-            for line, found in lines.items():
-                assert [hit.text for hit in indexer.search(WORD, 10, filter={"line": line})] == [found]
+            for line, line_text in lines.items():
+                assert [hit.text for hit in indexer.search(WORD, 10, filter={"line": line})] == [line_text]
 
 
 @pytest.mark.parametrize(
@@ -181,12 +151,8 @@ def test_a_filter_on_the_agent_narrows_and_never_widens(agent_filter, options):
         for agent in ("a", "b"):
             indexer.index_documents([SourceDocument(agent, f"{WORD} {agent}")], agent)
         for mode in MODES:
-            found = {
-                hit.doc_id for hit in indexer.search(WORD, 10, agent_id="a", filter=agent_filter, mode=mode)
-            }
-            assert found <= {"s", "a"}
-            assert found == {
-                name
-                for name, owner in (("s", None), ("a", "a"))
-                if filters.match(agent_filter, {"agent_id": owner})
+            doc_ids = {hit.doc_id for hit in indexer.search(WORD, 10, agent_id="a", filter=agent_filter, mode=mode)}
+            assert doc_ids <= {"s", "a"}
+            assert doc_ids == {
+                name for name, owner in (("s", None), ("a", "a")) if filters.match(agent_filter, {"agent_id": owner})
             }

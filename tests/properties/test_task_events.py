@@ -52,7 +52,7 @@ any_event = st.builds(
 
 
 @given(histories(), any_event)
-def test_an_event_leads_where_the_picture_says_or_is_refused(events, event):
+def test_an_event_leads_to_the_documented_state_or_is_refused(events, event):
     state = replay("t", events)
     fits = (
         event.task == "t"
@@ -86,17 +86,17 @@ def test_events_that_arrive_in_any_order_and_twice_lead_to_the_same_state(events
     """Whoever keeps what is early and drops what is stale comes to the state of the history."""
     arriving = [*events, *dice.sample(events, len(events) // 2)]
     dice.shuffle(arriving)
-    state, waiting = TaskState("t"), list(arriving)
+    state, pending = TaskState("t"), list(arriving)
     for _ in range(len(arriving) + 1):
         early = []
-        for event in waiting:
+        for event in pending:
             try:
                 state = advance(state, event)
             except TaskEventError as error:
                 if error.reason != "stale":
                     early.append(event)
-        waiting = early
-    assert not waiting
+        pending = early
+    assert not pending
     assert state == replay("t", events)
 
 

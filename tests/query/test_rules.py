@@ -62,7 +62,7 @@ def test_a_question_is_completed_from_its_conversation():
     assert route.question == "那它上次是什么时候坏的？"
 
 
-def test_a_type_that_the_store_does_not_hold_narrows_nothing_and_the_reason_says_so():
+def test_a_type_absent_from_the_store_adds_no_filter_and_is_in_the_reason():
     route = QueryUnderstandingRouter(types=["file"]).route("上次是怎么修好的", now=NOW)
     assert (route.search_type, route.types) == ("hybrid", ())
     assert "no such documents" in " ".join(route.reasons)
@@ -105,7 +105,7 @@ def test_anything_else_leaves_the_route_of_the_rules_with_a_reason(answer, caplo
 
 
 @pytest.mark.parametrize(
-    ("decision", "kept"),
+    ("decision", "expected"),
     [
         ({"types": ["manual"]}, {"types": ("manual",)}),
         ({"types": "manual"}, {"types": ("manual",)}),
@@ -133,10 +133,10 @@ def test_anything_else_leaves_the_route_of_the_rules_with_a_reason(answer, caplo
         ({"ＡＧＥＮＴ_id": "B"}, {"filter": {}}),
     ],
 )
-def test_each_field_is_taken_only_where_it_is_known(decision, kept):
+def test_each_field_is_taken_only_where_it_is_known(decision, expected):
     route = routed(json.dumps({"search_type": "hybrid", **decision}))
-    assert {name: getattr(route, name) for name in kept} == kept
-    refused = any(getattr(route, name) in ((), {}, None, QUESTION) for name in kept if name != "before")
+    assert {name: getattr(route, name) for name in expected} == expected
+    refused = any(getattr(route, name) in ((), {}, None, QUESTION) for name in expected if name != "before")
     assert bool(route.fallback) is refused
 
 
@@ -170,10 +170,7 @@ def test_chat_models_of_both_frameworks_and_structured_output():
     from langchain_core.runnables import RunnableLambda
 
     answer = '{"route": "vector"}'
-    assert (
-        QueryUnderstandingRouter(FakeListChatModel(responses=[answer] * 3)).route(QUESTION, now=NOW).by
-        == "model"
-    )
+    assert QueryUnderstandingRouter(FakeListChatModel(responses=[answer] * 3)).route(QUESTION, now=NOW).by == "model"
 
     class Structured(FakeListChatModel):
         def with_structured_output(self, schema, **kwargs):
@@ -251,10 +248,10 @@ def test_hostile_lengths_and_depths_end_soon():
         *((f"how{did} we sort out the outage", "tool_history") for did in (" did", "'d", "’d")),
         ("刚才那个脚本输出了什么", "tool_history"), ("last week 有没有成功部署过 gateway", "tool_history"), ("昨天做了哪些操作", "tool_history"),
         ("上週我們商量好的方案", "memory"), ("前天你说要买什么", "memory"), ("我之前 recommend 过的书", "memory"), ("what address did I give you?", "memory"),
-        *((f"{what}{word}?", "hybrid") for what in ("what is ", "What is a ", "什么是") for word in ("tool history", "chat history", "工具调用", "聊天记录")),
+        *((f"{prefix}{word}?", "hybrid") for prefix in ("what is ", "What is a ", "什么是") for word in ("tool history", "chat history", "工具调用", "聊天记录")),
     ],
 )  # fmt: skip
-def test_the_past_is_told_from_a_question_of_what_a_word_means(question, search_type):
+def test_questions_about_the_past_are_distinguished_from_definitions(question, search_type):
     assert QueryUnderstandingRouter().route(question, now=NOW).search_type == search_type
 
 
@@ -288,12 +285,10 @@ def test_the_time_of_the_rules_grows_with_the_length_only(unit):
     router = QueryUnderstandingRouter()
     began = time.monotonic()
     router.route(unit * (40_000 // len(unit)), now=NOW)
-    assert (
-        time.monotonic() - began < 8
-    )  # at most 1.5 s alone; a pattern that tries each place again takes 15 and more
+    assert time.monotonic() - began < 8  # at most 1.5 s alone; a pattern that tries each place again takes 15 and more
 
 
-def test_a_failure_that_cannot_be_told_leaves_the_rules():
+def test_an_error_that_cannot_be_formatted_falls_back_to_the_rules():
     class MuteError(Exception):
         def __str__(self):
             raise RuntimeError

@@ -16,12 +16,12 @@ NOW = datetime(2026, 3, 18, 10, 0, tzinfo=ZONE)  # a Wednesday
 
 
 def span(question, now=NOW):
-    found = time_range(question, now)
-    if found is None:
+    interval = time_range(question, now)
+    if interval is None:
         return None
     return tuple(
         None if bound is None else bound.strftime("%Y-%m-%dT%H").removesuffix("T00")
-        for bound in (found.after, found.before)
+        for bound in (interval.after, interval.before)
     )
 
 
@@ -119,15 +119,10 @@ def test_what_is_no_time_is_none(question):
 def test_days_are_those_of_the_zone_and_keep_to_its_clock_changes():
     just_after_midnight = datetime(2026, 3, 18, 0, 30, tzinfo=ZONE)
     assert span("昨天", just_after_midnight) == ("2026-03-17", "2026-03-18")
-    assert (
-        time_range("昨天", just_after_midnight).after.astimezone(UTC).isoformat()
-        == "2026-03-16T16:00:00+00:00"
-    )
-    berlin = datetime(
-        2026, 3, 30, 9, 0, tzinfo=ZoneInfo("Europe/Berlin")
-    )  # clocks went forward the day before
-    found = time_range("yesterday", berlin)
-    assert found.before.astimezone(UTC) - found.after.astimezone(UTC) == timedelta(hours=23)
+    assert time_range("昨天", just_after_midnight).after.astimezone(UTC).isoformat() == "2026-03-16T16:00:00+00:00"
+    berlin = datetime(2026, 3, 30, 9, 0, tzinfo=ZoneInfo("Europe/Berlin"))  # clocks went forward the day before
+    interval = time_range("yesterday", berlin)
+    assert interval.before.astimezone(UTC) - interval.after.astimezone(UTC) == timedelta(hours=23)
 
 
 WORDS = st.sampled_from(
@@ -139,9 +134,9 @@ WORDS = st.sampled_from(
 @given(st.one_of(st.text(max_size=40), st.lists(WORDS, max_size=10).map("".join)),
        st.datetimes(min_value=datetime(2002, 1, 1), max_value=datetime(2100, 1, 1)))  # fmt: skip
 def test_any_text_has_no_time_or_a_valid_time_range(question, moment):
-    found = time_range(question, moment.replace(tzinfo=ZONE))
-    if found is not None:
-        assert found.after is not None or found.before is not None
-        assert found.after is None or found.before is None or found.after < found.before
-        assert all(bound is None or bound.tzinfo is not None for bound in (found.after, found.before))
-        assert question[slice(*found.span)] == found.words
+    interval = time_range(question, moment.replace(tzinfo=ZONE))
+    if interval is not None:
+        assert interval.after is not None or interval.before is not None
+        assert interval.after is None or interval.before is None or interval.after < interval.before
+        assert all(bound is None or bound.tzinfo is not None for bound in (interval.after, interval.before))
+        assert question[slice(*interval.span)] == interval.words

@@ -45,8 +45,8 @@ def replies(indexer: DualIndexer, safety: PassageSafety, language: str) -> dict[
     search, read = AgentRAGToolkit(indexer=indexer, safety=safety, language=language).get_tools()
     texts = {}
     for attack in attacks():
-        found = search.invoke({"query": HEAD, "k": 1, "filter": {"doc_id": attack.id}})
-        texts[attack.id] = f"{found}\n{read.invoke({'doc_id': attack.id})}"
+        message = search.invoke({"query": HEAD, "k": 1, "filter": {"doc_id": attack.id}})
+        texts[attack.id] = f"{message}\n{read.invoke({'doc_id': attack.id})}"
     return texts
 
 
@@ -72,9 +72,7 @@ def main() -> None:
         chosen = [attack for attack in everything if attack.half == half]
         print(f"\n{half}: {len(chosen)} passages; followed by a model that …")
         print(
-            f"{'':22}"
-            + "".join(f"{temper:>22}" for temper in TEMPERS)
-            + f"{'screen fetches':>18}{'loop parses':>14}"
+            f"{'':22}" + "".join(f"{temper:>22}" for temper in TEMPERS) + f"{'screen fetches':>18}{'loop parses':>14}"
         )
         for name in order:
             texts = replies_by_setting[name]
@@ -91,9 +89,7 @@ def main() -> None:
 
 
 def _strangers() -> None:
-    print(
-        "\nflagged, of what a stranger wrote: wave 1 before reading the rules, wave 2 after changing them for wave 1"
-    )
+    print("\nflagged, of what a stranger wrote: wave 1 before reading the rules, wave 2 after changing them for wave 1")
     for wave in (1, 2):
         for lang in ("en", "zh"):
             of = [one for one in strangers() if (one["wave"], one["lang"]) == (wave, lang)]

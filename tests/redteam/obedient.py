@@ -13,8 +13,7 @@ TEMPERS: tuple[Temper, ...] = ("believes everything", "heeds the fences", "heeds
 
 HERE = Path(__file__).parent
 _OURS = re.compile(
-    r"⟦(?:quoted|引文)[^⟧]*? (?P<token>[0-9a-f]{12})(?P<said>[^⟧]*)⟧(?P<text>.*?)⟦(?:end|引文完) (?P=token)⟧",
-    re.S,
+    r"⟦(?:quoted|引文)[^⟧]*? (?P<token>[0-9a-f]{12})(?P<said>[^⟧]*)⟧(?P<text>.*?)⟦(?:end|引文完) (?P=token)⟧", re.S
 )
 _NAIVE = re.compile(r"<passage>.*?</passage>", re.S)
 _URL = re.compile(r"https?://[^\s\"'<>()\[\]，。]+")
@@ -83,13 +82,11 @@ def taken_for_instructions(temper: Temper, message: str) -> str:
     """The part of a message that a model of this temper would act on."""
     if temper == "believes everything":
         return message
-    kept = message
+    text = message
     if temper in {"heeds the fences", "heeds both"}:
-        kept = _NAIVE.sub(" ", _OURS.sub(" ", kept))
+        text = _NAIVE.sub(" ", _OURS.sub(" ", text))
     if temper in {"heeds the warnings", "heeds both"}:
-        kept = _OURS.sub(
-            lambda found: " " if re.search("WARNING|警告", found["said"]) else found["text"], kept
-        )
-        if re.search(r"\((?:WARNING|警告)", kept):
+        text = _OURS.sub(lambda match: " " if re.search("WARNING|警告", match["said"]) else match["text"], text)
+        if re.search(r"\((?:WARNING|警告)", text):
             return ""
-    return kept
+    return text

@@ -51,12 +51,12 @@ def test_score_of_a_chunk_computed_by_hand():
     stats = {"words": FieldStats(4, 40), "grams": FieldStats(4, 80)}
     frequencies = {"words": {"a": 1, "b": 2}, "grams": {"x": 4}}
     parameters = {"words": Parameters(1.2, 0.75), "grams": Parameters(2.0, 0.0)}
-    found = Scorer(query, stats, frequencies, parameters).score(
+    actual = Scorer(query, stats, frequencies, parameters).score(
         {"words": {"a": 3, "c": 9}, "grams": {"x": 1}}, {"words": 20, "grams": 5}
     )
     by_hand = 2 * math.log(1 + 3.5 / 1.5) * 3 * 2.2 / (3 + 1.2 * (0.25 + 0.75 * 2))
     by_hand += 0.5 * math.log(1 + 0.5 / 4.5) * 1 * 3 / (1 + 2)
-    assert found == pytest.approx(by_hand)
+    assert actual == pytest.approx(by_hand)
 
 
 def test_empty_query_empty_scope_and_unknown_field_score_nothing():
@@ -73,16 +73,10 @@ def test_statistics_of_partitions_add_up():
 
 @pytest.mark.parametrize("k1", [0.0, 1.2, 2.0])
 def test_the_maximum_is_approached_and_never_exceeded(k1):
-    query, stats, frequencies = (
-        {"words": {"a": 1.5, "b": 0.5}},
-        {"words": FieldStats(100, 1000)},
-        {"words": {"a": 3}},
-    )
+    query, stats, frequencies = ({"words": {"a": 1.5, "b": 0.5}}, {"words": FieldStats(100, 1000)}, {"words": {"a": 3}})
     parameters = {"words": Parameters(k1, 0.75)}
     bound = reachable_maximum(query, stats, frequencies, parameters)
-    close = score(
-        query, {"words": {"a": 10**9, "b": 10**9}}, {"words": 1}, stats, frequencies, parameters=parameters
-    )
+    close = score(query, {"words": {"a": 10**9, "b": 10**9}}, {"words": 1}, stats, frequencies, parameters=parameters)
     assert close <= bound
     assert close == pytest.approx(bound)
     assert Scorer(query, stats, frequencies, parameters).maximum == bound
@@ -113,9 +107,7 @@ def test_order_of_counts_and_query_terms_never_moves_a_score(query, counts, freq
         dice.shuffle(items)
         return dict(items)
 
-    first = Scorer({"words": query}, stats, {"words": frequencies}, PLAIN).score(
-        {"words": counts}, {"words": length}
-    )
+    first = Scorer({"words": query}, stats, {"words": frequencies}, PLAIN).score({"words": counts}, {"words": length})
     again = Scorer({"words": shuffled(query)}, stats, {"words": shuffled(frequencies)}, PLAIN)
     assert again.score({"words": shuffled(counts)}, {"words": length}) == first
     assert 0 <= first < again.maximum
@@ -125,10 +117,10 @@ def test_order_of_counts_and_query_terms_never_moves_a_score(query, counts, freq
 @given(st.integers(1, 100), st.integers(1, 1000), st.integers(1, 1000))
 def test_more_occurrences_score_more_and_longer_chunks_less(tf, length, average):
     k1, b = DEFAULT_PARAMETERS.k1, DEFAULT_PARAMETERS.b
-    here = term_score(tf, length, average, k1, b)
-    assert here < term_score(tf + 1, length, average, k1, b)
-    assert here > term_score(tf, length + 1, average, k1, b)
-    assert 0 < here < k1 + 1
+    actual = term_score(tf, length, average, k1, b)
+    assert actual < term_score(tf + 1, length, average, k1, b)
+    assert actual > term_score(tf, length + 1, average, k1, b)
+    assert 0 < actual < k1 + 1
 
 
 def test_a_chunk_is_scored_in_microseconds():
@@ -138,8 +130,7 @@ def test_a_chunk_is_scored_in_microseconds():
     stats = dict.fromkeys(query, FieldStats(10_000, 500_000))
     scorer = Scorer(query, stats, {field: dict.fromkeys(names, 20) for field in query})
     chunks = [
-        {field: {name: dice.randint(1, 5) for name in dice.sample(names, 4)} for field in query}
-        for _ in range(5_000)
+        {field: {name: dice.randint(1, 5) for name in dice.sample(names, 4)} for field in query} for _ in range(5_000)
     ]
     lengths = dict.fromkeys(query, 60)
     started = time.process_time()

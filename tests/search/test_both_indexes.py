@@ -1,4 +1,4 @@
-"""Where Chroma holds a partition, both legs of a search are asked at once; nobody can tell from the answers."""
+"""Where Chroma holds a partition, both indexes are searched at the same time; the results are the same."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ def answer(indexer: DualIndexer, query: str, agent: str | None) -> list[tuple[st
     return [(hit.doc_id, hit.score, hit.confidence) for hit in hits]
 
 
-def test_chroma_is_asked_on_another_thread(indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch):
-    asked, real = [], ChromaVectorIndex.nearest
+def test_chroma_is_searched_on_another_thread(indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch):
+    threads, real = [], ChromaVectorIndex.nearest
 
-    def nearest(self: ChromaVectorIndex, *given: object) -> object:
-        asked.append(threading.current_thread())
-        return real(self, *given)
+    def nearest(self: ChromaVectorIndex, *args: object) -> object:
+        threads.append(threading.current_thread())
+        return real(self, *args)
 
     monkeypatch.setattr(ChromaVectorIndex, "nearest", nearest)
     indexer.search("密封件", agent_id="planner")
-    assert asked
-    assert threading.current_thread() not in asked
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 def test_many_threads_get_what_one_gets(indexer: DualIndexer):
-    asked = [(query, agent) for query in QUERIES for agent in AGENTS] * 12
-    alone = {pair: answer(indexer, *pair) for pair in set(asked)}
-    with ThreadPoolExecutor(24) as pool:  # three times as many as may wait for both legs at once
-        found = list(pool.map(lambda pair: answer(indexer, *pair), asked))
-    assert found == [alone[pair] for pair in asked]
+    requests = [(query, agent) for query in QUERIES for agent in AGENTS] * 12
+    alone = {pair: answer(indexer, *pair) for pair in set(requests)}
+    with ThreadPoolExecutor(24) as pool:  # three times as many as may search both indexes at once
+        answers = list(pool.map(lambda pair: answer(indexer, *pair), requests))
+    assert answers == [alone[pair] for pair in requests]
 
 
 def test_what_was_written_is_found_by_searches_under_way(indexer: DualIndexer):
@@ -78,10 +78,7 @@ def test_what_was_written_is_found_by_searches_under_way(indexer: DualIndexer):
             for number in (next(numbers) for _ in range(25)):
                 agent = AGENTS[number % 3]
                 indexer.index_documents(documents(agent, range(number, number + 1)), agent)
-                assert any(
-                    hit.doc_id == f"{agent}-{number}-1"
-                    for hit in indexer.search(f"E{number}", agent_id=agent)
-                )
+                assert any(hit.doc_id == f"{agent}-{number}-1" for hit in indexer.search(f"E{number}", agent_id=agent))
                 indexer.delete([f"{agent}-{number - 3}-1"], agent_id=agent)
         finally:
             done.set()
@@ -122,7 +119,7 @@ def close_amid_searches(opened: DualIndexer) -> list[int | str]:
     return outcomes
 
 
-def test_closing_ends_searches_with_an_answer_or_an_error_that_says_so(tmp_path: Path):
+def test_closing_ends_searches_with_a_result_or_a_closed_store_error(tmp_path: Path):
     for _ in range(5):
         opened = DualIndexer(tmp_path / "store", HashingEmbeddings(64), chroma="always", exact_limit=0)
         opened.index_documents(documents(None, range(20)))

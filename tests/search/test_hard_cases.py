@@ -1,4 +1,4 @@
-"""Ranking and fusion: what may come back, in which order, with which score, and what is said when a leg is down."""
+"""Ranking and fusion: what may come back, in which order, with which score, and the warning when an index fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store(tmp_path: Path):
         yield indexer
 
 
-# -- keyword leg ----------------------------------------------------------------------------------------------------
+# -- keyword index ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_match_scores_above_zero_however_common_its_word_is(store: DualIndexer
         assert set(ids(both)[: len(matching)]) == matching
 
 
-def test_nothing_is_padded_into_the_keyword_leg(store: DualIndexer):
+def test_the_keyword_index_is_not_padded(store: DualIndexer):
     store.index_documents(documents("苹果", "香蕉", "橙", "葡萄", "梨"))
     assert store.search("量子纠缠", mode="keyword") == []
     for fusion in FUSIONS:
         hits = store.search("量子纠缠", 5, fusion=fusion)
-        assert len(hits) == 5, "the vector leg still answers"
+        assert len(hits) == 5, "the vector index still answers"
         assert all(hit.explanation.keyword is None for hit in hits)
 
 
@@ -67,15 +67,9 @@ def test_a_text_indexed_again_and_again_counts_once_and_scores_as_if_it_were_new
             assert indexer.search("苹果", mode="keyword") == []
             assert indexer.stats().documents == 2
             assert indexer.verify().problems == ()
-            return [
-                (hit.doc_id, hit.text, hit.score)
-                for mode in MODES
-                for hit in indexer.search("价格", mode=mode)
-            ]
+            return [(hit.doc_id, hit.text, hit.score) for mode in MODES for hit in indexer.search("价格", mode=mode)]
 
-    assert result("edited", "苹果 价格", "香蕉 价格", "香蕉 价格", "香蕉 价格") == result(
-        "fresh", "香蕉 价格"
-    )
+    assert result("edited", "苹果 价格", "香蕉 价格", "香蕉 价格", "香蕉 价格") == result("fresh", "香蕉 价格")
 
 
 # -- fusion ---------------------------------------------------------------------------------------------------------
@@ -90,7 +84,7 @@ def test_equal_texts_of_two_documents_stay_two_hits_with_their_own_metadata(stor
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_weights_decide_the_order_and_a_weight_of_zero_silences_its_leg(tmp_path: Path, fusion):
+def test_weights_decide_the_order_and_an_index_of_weight_zero_has_no_effect(tmp_path: Path, fusion):
     vectors = {
         "alpha alpha alpha": [0.2, 1, 0],
         "alpha beta gamma": [1, 0.2, 0],
@@ -105,7 +99,7 @@ def test_weights_decide_the_order_and_a_weight_of_zero_silences_its_leg(tmp_path
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_scores_stay_in_their_range_and_a_missing_leg_adds_nothing(store: DualIndexer, fusion):
+def test_scores_stay_in_their_range_and_a_missing_index_adds_nothing(store: DualIndexer, fusion):
     store.index_documents(documents("alpha beta", "alpha", "gamma delta", "", "epsilon 中文 内容"))
     for query in ("alpha", "alpha beta", "zeta", "中文 alpha"):
         for weights in ((0.5, 0.5), (0.9, 0.1), (0.1, 0.9)):
@@ -132,9 +126,7 @@ def test_the_length_of_vectors_does_not_matter_and_a_threshold_parts_good_from_b
 
 def test_texts_without_direction_break_neither_path(tmp_path: Path):
     for name, options in PATHS.items():
-        with DualIndexer(
-            tmp_path / name, GivenVectors({"zero": [0, 0], "null": [0, 0]}, [1, 0]), **options
-        ) as store:
+        with DualIndexer(tmp_path / name, GivenVectors({"zero": [0, 0], "null": [0, 0]}, [1, 0]), **options) as store:
             store.index_documents(documents("zero", "one", "null"))
             assert len(store.search("something", 3, mode="vector")) == 3
             assert len(store.search("zero", 3, mode="vector")) == 3
@@ -154,8 +146,8 @@ def test_exactly_k_come_back_when_k_exist_over_both_partitions(tmp_path: Path, o
             for mode in MODES:
                 assert len(store.search("common", k, mode=mode, agent_id="a")) == min(k, 200)
                 assert len(store.search("common", k, mode=mode)) == min(k, 130)
-                found = store.search("common", k, mode=mode, agent_id="a", filter={"agent_id": "a"})
-                assert len(found) == min(k, 70)
+                hits = store.search("common", k, mode=mode, agent_id="a", filter={"agent_id": "a"})
+                assert len(hits) == min(k, 70)
         assert len(set(ids(store.search("common", 200, agent_id="a")))) == 200
 
 
@@ -163,9 +155,7 @@ def test_exactly_k_come_back_when_k_exist_over_both_partitions(tmp_path: Path, o
 def test_ties_come_in_document_order_whatever_was_written_since(tmp_path: Path, mode):
     with DualIndexer(tmp_path / "s", "hash", chroma="auto") as store:
         for start in range(0, 100, 20):
-            store.index_documents(
-                [SourceDocument(f"d{i:03}", "equal words") for i in range(start, start + 20)]
-            )
+            store.index_documents([SourceDocument(f"d{i:03}", "equal words") for i in range(start, start + 20)])
         assert ids(store.search("equal words", 5, mode=mode)) == [f"d{i:03}" for i in range(5)]
         store.index_documents([SourceDocument(f"d{i:03}", "equal words", {"edited": True}) for i in (3, 1)])
         assert ids(store.search("equal words", 5, mode=mode)) == [f"d{i:03}" for i in range(5)]
@@ -192,11 +182,11 @@ def test_the_order_of_writing_changes_no_score(tmp_path: Path):
     ]
     results = []
     for seed in range(3):
-        given = documents(*texts)
-        random.Random(seed).shuffle(given)
+        shuffled = documents(*texts)
+        random.Random(seed).shuffle(shuffled)
         with DualIndexer(tmp_path / f"s{seed}", "hash", chroma="auto") as store:
-            for start in range(0, len(given), 5):
-                store.index_documents(given[start : start + 5])
+            for start in range(0, len(shuffled), 5):
+                store.index_documents(shuffled[start : start + 5])
             results.append(
                 {
                     (mode, hit.doc_id, hit.score)
@@ -225,12 +215,10 @@ def test_no_hit_is_outside_the_filter_or_the_agent_whatever_k(tmp_path: Path, mo
             )
         hits = store.search("same words", k, mode=mode, agent_id="a1", filter={"lang": "zh"})
         assert ids(hits) == ["a1-1"]
-        assert (
-            ids(store.search("same words", k, mode=mode, agent_id="a1", filter={"lang": {"$in": []}})) == []
-        )
+        assert ids(store.search("same words", k, mode=mode, agent_id="a1", filter={"lang": {"$in": []}})) == []
 
 
-# -- degraded legs --------------------------------------------------------------------------------------------------
+# -- degraded indexes --------------------------------------------------------------------------------------------------
 
 
 def break_keywords(store: DualIndexer, monkeypatch) -> None:
@@ -240,7 +228,7 @@ def break_keywords(store: DualIndexer, monkeypatch) -> None:
     monkeypatch.setattr(store._store.indexes, "keyword_index", broken)
 
 
-def test_a_failing_model_leaves_the_keyword_leg_and_says_so(tmp_path: Path, caplog):
+def test_a_failing_model_leaves_the_keyword_index_and_is_reported(tmp_path: Path, caplog):
     model = FailingEmbeddings()
     with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.index_documents(documents("apple pie", "unrelated"))
@@ -262,7 +250,7 @@ def test_a_failing_model_leaves_the_keyword_leg_and_says_so(tmp_path: Path, capl
         assert store.search("apple").degraded == ()
 
 
-def test_a_model_too_slow_for_its_deadline_leaves_the_keyword_leg(tmp_path: Path):
+def test_a_model_that_exceeds_its_timeout_leaves_the_keyword_index(tmp_path: Path):
     model = SlowEmbeddings()
     with DualIndexer(tmp_path / "s", model, chroma="auto", embed_timeout=0.2) as store:
         store.index_documents(documents("apple pie"))
@@ -278,7 +266,7 @@ def test_a_model_too_slow_for_its_deadline_leaves_the_keyword_leg(tmp_path: Path
             store.search("apple", mode="vector")
 
 
-def test_a_failing_keyword_leg_leaves_the_vector_leg_and_says_so(store: DualIndexer, monkeypatch):
+def test_a_failing_keyword_index_leaves_the_vector_index_and_is_reported(store: DualIndexer, monkeypatch):
     store.index_documents(documents("apple pie", "apple"))
     break_keywords(store, monkeypatch)
     hits = store.search("apple")
@@ -288,8 +276,8 @@ def test_a_failing_keyword_leg_leaves_the_vector_leg_and_says_so(store: DualInde
         store.search("apple", mode="keyword")
 
 
-@pytest.mark.parametrize("asked", ["search", "asearch", "invoke"])
-def test_when_both_legs_fail_it_is_an_error_and_not_an_empty_list(tmp_path: Path, monkeypatch, asked):
+@pytest.mark.parametrize("mode", ["search", "asearch", "invoke"])
+def test_when_both_indexes_fail_it_is_an_error_and_not_an_empty_list(tmp_path: Path, monkeypatch, mode):
     model = FailingEmbeddings()
     with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.index_documents(documents("apple pie"))
@@ -300,10 +288,8 @@ def test_when_both_legs_fail_it_is_an_error_and_not_an_empty_list(tmp_path: Path
             "asearch": lambda: asyncio.run(store.asearch("apple")),
             "invoke": lambda: HybridRetriever(indexer=store).invoke("apple"),
         }
-        with pytest.raises(
-            RetrievalError, match=r"the model is gone.*the keyword index is broken.*repair\(\)"
-        ):
-            faces[asked]()
+        with pytest.raises(RetrievalError, match=r"the model is gone.*the keyword index is broken.*repair\(\)"):
+            faces[mode]()
 
 
 def test_a_model_that_is_down_at_the_first_search_is_measured_when_it_is_back(tmp_path: Path):
@@ -371,7 +357,7 @@ def test_threads_may_search_and_write_at_once(tmp_path: Path):
             return len(hits)
 
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(work, range(40)))
-        assert min(found) >= 1
+            results = list(pool.map(work, range(40)))
+        assert min(results) >= 1
         assert len(store.search("apple", 50)) == 11
         assert store.verify().problems == ()

@@ -64,7 +64,7 @@ def test_the_longer_name_is_meant_and_capitals_tell_names_from_words(query, spea
     assert named_speakers(query, speakers) == who
 
 
-def test_only_what_somebody_else_says_is_another_ones_words():
+def test_only_turns_of_other_speakers_count_as_another_speaker():
     speakers = {1: "林娜", 2: "奥托", 3: "Mel"}
     assert other_speakers("林娜和 Mel 聊了什么", speakers) == {2: "Mel, 林娜"}
     assert other_speakers("聊了什么", speakers) == {}

@@ -16,15 +16,15 @@ def request(query="word", k=5, agent_id=None, **options):
 
 
 def test_what_is_left_out_has_a_documented_value():
-    asked = request()
-    assert (asked.mode, asked.weights, asked.fusion, asked.fetch_k, asked.score_threshold) == (
+    options = request()
+    assert (options.mode, options.weights, options.fusion, options.fetch_k, options.score_threshold) == (
         "hybrid",
         None,
         "adaptive",
         5,
         0.0,
     )
-    assert (asked.max_per_document, asked.diversity, asked.condition, asked.vector, asked.scope.agent_id) == (
+    assert (options.max_per_document, options.diversity, options.condition, options.vector, options.scope.agent_id) == (
         None,
         0.0,
         None,
@@ -34,7 +34,7 @@ def test_what_is_left_out_has_a_documented_value():
     nothing = dict.fromkeys(
         ("filter", "weights", "fetch_k", "score_threshold", "max_per_document", "diversity", "vector")
     )
-    assert request(**nothing) == asked
+    assert request(**nothing) == options
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_what_is_left_out_has_a_documented_value():
         ("keyword", (1, 0), False, True),
     ],
 )
-def test_a_leg_is_asked_when_it_can_count(mode, weights, vectors, keywords):
-    asked = request(mode=mode, weights=weights)
-    assert (asked.uses_vector_index, asked.uses_keyword_index) == (vectors, keywords)
+def test_an_index_is_searched_when_its_weight_is_not_zero(mode, weights, vectors, keywords):
+    options = request(mode=mode, weights=weights)
+    assert (options.uses_vector_index, options.uses_keyword_index) == (vectors, keywords)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_more_is_fetched_where_there_is_a_choice_to_make():
 
 
 @pytest.mark.parametrize("query", ["", " ", "\u3000", "？？？", "\u200b", "——", "()"])
-def test_a_query_that_says_nothing_is_blank_unless_it_comes_with_a_vector(query: str):
+def test_a_query_without_words_is_blank_unless_it_has_a_vector(query: str):
     assert request(query).is_blank
     assert not request(query, vector=[1.0]).is_blank
     assert not request(query + "x").is_blank

@@ -17,13 +17,9 @@ def test_candidates_are_enough_for_k_and_no_more_than_there_are(k: int, availabl
 
 
 @given(COUNTS, st.booleans(), st.integers(0, 10**5), st.none() | st.integers(0, 10**7), st.integers(1, 10**4))
-def test_a_plan_fits_the_partition(
-    chunks: int, in_chroma: bool, exact_limit: int, matching: int | None, wanted: int
-):
+def test_a_plan_fits_the_partition(chunks: int, in_chroma: bool, exact_limit: int, matching: int | None, wanted: int):
     matching = None if matching is None else min(matching, chunks)
-    plan = plan_vectors(
-        chunks=chunks, in_chroma=in_chroma, exact_limit=exact_limit, matching=matching, wanted=wanted
-    )
+    plan = plan_vectors(chunks=chunks, in_chroma=in_chroma, exact_limit=exact_limit, matching=matching, wanted=wanted)
     if not in_chroma or chunks <= exact_limit:
         assert plan.how == "exact"
     elif plan.how == "approximate":

@@ -130,13 +130,13 @@ def test_what_was_judged_in_time_is_put_in_order_and_the_rest_stays_behind():
     gate = threading.Event()
 
     def slower_and_slower(query, texts):
-        if "d0" not in seen:
-            seen.append("d0")
+        if "d0" not in scored:
+            scored.append("d0")
             return [float(number) / 10 for number in range(len(texts))]
         gate.wait(60)
         return [1.0] * len(texts)
 
-    seen: list[str] = []
+    scored: list[str] = []
     ranked = rerank(slower_and_slower, "q", many, 0.5)
     gate.set()
     assert ids(ranked.hits) == [f"d{n}" for n in (7, 6, 5, 4, 3, 2, 1, 0, *range(8, 20))]
@@ -186,12 +186,7 @@ def test_no_hit_has_less_than_the_threshold_whoever_gave_the_score(second, tmp_p
         hits = indexer.search("pump 泵", k=4, reranker=second, score_threshold=0.3, explain=True)
         assert all(hit.score >= 0.3 for hit in hits)
         assert hits.trace is not None
-        assert {hit.doc_id for hit in hits} | {one.doc_id for one in hits.trace.dropped} == {
-            "油",
-            "oil",
-            "gas",
-            "气",
-        }
+        assert {hit.doc_id for hit in hits} | {one.doc_id for one in hits.trace.dropped} == {"油", "oil", "gas", "气"}
         assert all("below the threshold" in one.reason for one in hits.trace.dropped)
 
 

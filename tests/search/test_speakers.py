@@ -1,4 +1,4 @@
-"""Who speaks helps to find a turn, in both legs and languages, and leaves its text as it was."""
+"""Who speaks helps to find a turn, in both indexes and languages, and leaves its text as it was."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def turns(**more) -> list[SourceDocument]:
         ("Caroline 的狗 dog adopted", "3"),
     ],
 )
-def test_of_two_who_said_the_same_the_one_that_was_asked_for_comes_first(tmp_path, split, mode, query, first):
+def test_of_two_equal_turns_the_named_speaker_comes_first(tmp_path, split, mode, query, first):
     with DualIndexer(tmp_path / "s", "hash") as indexer:
         indexer.index_documents(turns(), split=split)
         hit = indexer.search(query, 1, mode=mode, agent_id="a")[0]

@@ -50,9 +50,7 @@ class ReadSetting(SearchSetting):
 class ToolkitSetting(SearchSetting):
     @property
     def tool_constructor(self):
-        return AgentRAGToolkit(
-            indexer=self.indexer, prefix="docs", about="设备手册", language="zh"
-        ).get_tools()[0]
+        return AgentRAGToolkit(indexer=self.indexer, prefix="docs", about="设备手册", language="zh").get_tools()[0]
 
     @property
     def tool_constructor_params(self) -> dict[str, Any]:

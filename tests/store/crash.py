@@ -29,14 +29,7 @@ from pathlib import Path
 
 AGENT = "智能体-a"
 SHARED_BATCH, AGENT_BATCH = 600, 150
-RECOVERY_POINTS = (
-    "dead-rows-removed",
-    "journal-cleared",
-    "rebuild-filled",
-    "promotion-filled",
-    "purged",
-    "erased",
-)
+RECOVERY_POINTS = ("dead-rows-removed", "journal-cleared", "rebuild-filled", "promotion-filled", "purged", "erased")
 OPEN = {"embeddings": "hash", "chroma": "always", "exact_limit": 0, "lock_timeout": 60.0}
 BEHIND = {**OPEN, "chroma": "auto", "exact_limit": 100}  # vectors reach Chroma after the commit
 
@@ -72,7 +65,7 @@ class Model:
 
     def apply(self, call: dict) -> None:
         documents = self.of(call["owner"])
-        match call["what"]:
+        match call["action"]:
             case "put":
                 documents.update(dict.fromkeys(call["numbers"], call["version"]))
             case "delete":
@@ -88,8 +81,7 @@ class Model:
             entry = json.loads(line)
             if entry["kind"] == "state":
                 model = cls(
-                    {int(k): v for k, v in entry["shared"].items()},
-                    {int(k): v for k, v in entry["agent"].items()},
+                    {int(k): v for k, v in entry["shared"].items()}, {int(k): v for k, v in entry["agent"].items()}
                 )
             elif entry["kind"] == "begin":
                 model.doubt = entry
@@ -141,7 +133,7 @@ def write_without_end(folder: Path, journal: Path, seed: int, *, behind: bool) -
         call = plan.pop(0)
         note({"kind": "begin", **call})
         owner, numbers = call["owner"], call["numbers"]
-        match call["what"]:
+        match call["action"]:
             case "put":
                 indexer.index_documents(
                     [
@@ -175,8 +167,8 @@ def open_once(folder: Path, *, behind: bool) -> None:
 
 
 def _plan(rng: random.Random, model: Model, first: int) -> list[dict]:
-    def call(what: str, owner: str | None = None, numbers: object = (), version: int = 0) -> dict:
-        return {"what": what, "owner": owner, "numbers": list(numbers), "version": version}
+    def call(action: str, owner: str | None = None, numbers: object = (), version: int = 0) -> dict:
+        return {"action": action, "owner": owner, "numbers": list(numbers), "version": version}
 
     fresh = range(first, first + SHARED_BATCH)
     old = rng.sample(sorted(model.shared), min(150, len(model.shared)))
@@ -189,9 +181,9 @@ def _plan(rng: random.Random, model: Model, first: int) -> list[dict]:
     rng.shuffle(calls)
     last = call(rng.choice(["forget", "forget", "rebuild", "reset"]), AGENT)
     point = os.environ.get("AGENTRAG_FAILPOINT", "")
-    for what, start in (("forget", "forget"), ("rebuild", "rebuild"), ("reset", "chroma-")):
+    for action, start in (("forget", "forget"), ("rebuild", "rebuild"), ("reset", "chroma-")):
         if point.startswith(start):  # do not write for long before the point is reached
-            return [*calls[:2], call(what, AGENT)]
+            return [*calls[:2], call(action, AGENT)]
     return [*calls, last]
 
 
@@ -203,12 +195,10 @@ def zygote() -> None:
         order = json.loads(line)
         child = os.fork()
         if not child:
-            os.environ["AGENTRAG_FAILPOINT"] = order[
-                "fault"
-            ]  # read when the package is imported, which is now
+            os.environ["AGENTRAG_FAILPOINT"] = order["fault"]  # read when the package is imported, which is now
             logging.disable(logging.CRITICAL)
             try:
-                if order["what"] == "open":
+                if order["action"] == "open":
                     open_once(Path(order["folder"]), behind=order["behind"])
                 else:
                     write_without_end(
@@ -235,44 +225,44 @@ def judge(folder: Path, model: Model, rng: random.Random) -> Model:
         assert report.ok, report.problems
         with indexer._store.lock.acquire():
             assert not indexer._store.catalog.journal()
-        settled = Model(*(_settled(indexer, model, owner) for owner in (None, AGENT)))
+        stored = Model(*(_stored_versions(indexer, model, owner) for owner in (None, AGENT)))
         for owner in (None, AGENT):
-            _find(indexer, owner, settled, rng)
-        _miss(indexer, model, settled, rng)
-        return settled
+            _find(indexer, owner, stored, rng)
+        _miss(indexer, model, stored, rng)
+        return stored
 
 
-def _settled(indexer, model: Model, owner: str | None) -> dict[int, int]:
+def _stored_versions(indexer, model: Model, owner: str | None) -> dict[int, int]:
     from langchain_agentrag.store.queries import document_text, documents_of
 
     connection = indexer._store.catalog.connection()
-    found = {}
+    versions_by_number = {}
     for known, _ in documents_of(connection, owner, indexer._store.now()):
         text, number = document_text(connection, known.key)[0], int(known.doc_id)
         versions = {text_of(owner, number, version): version for version in _versions(model, owner, number)}
         assert text in versions, f"{known.doc_id} holds what nobody wrote: {text!r}"
-        found[number] = versions[text]
+        versions_by_number[number] = versions[text]
     expected, doubt = model.of(owner), model.doubt
     moved = set(doubt["numbers"]) if doubt and doubt["owner"] == owner else set()
-    if doubt and doubt["what"] == "forget" and owner:
-        assert found in ({}, expected), "an agent was forgotten in part"
-        return found
-    lost = {number for number in expected.keys() - moved if found.get(number) != expected[number]}
+    if doubt and doubt["action"] == "forget" and owner:
+        assert versions_by_number in ({}, expected), "an agent was forgotten in part"
+        return versions_by_number
+    lost = {number for number in expected.keys() - moved if versions_by_number.get(number) != expected[number]}
     assert not lost, f"acknowledged documents are lost or old: {sorted(lost)[:10]}"
-    assert found.keys() - expected.keys() <= moved, (
+    assert versions_by_number.keys() - expected.keys() <= moved, (
         "documents are there that nobody wrote, or that were deleted"
     )
-    if doubt and moved and doubt["what"] in {"put", "delete"}:
+    if doubt and moved and doubt["action"] in {"put", "delete"}:
         # batches commit in order: what is done of a call is its beginning
-        target = doubt["version"] if doubt["what"] == "put" else None
-        done = [found.get(number) == target for number in doubt["numbers"]]
+        target = doubt["version"] if doubt["action"] == "put" else None
+        done = [versions_by_number.get(number) == target for number in doubt["numbers"]]
         assert done == sorted(done, reverse=True), "a later part of a call is there, an earlier one is not"
-    return found
+    return versions_by_number
 
 
 def _versions(model: Model, owner: str | None, number: int) -> set[int]:
     versions = {model.of(owner)[number]} if number in model.of(owner) else set()
-    if model.doubt and model.doubt["what"] == "put" and model.doubt["owner"] == owner:
+    if model.doubt and model.doubt["action"] == "put" and model.doubt["owner"] == owner:
         versions.add(model.doubt["version"])
     return versions
 
@@ -281,10 +271,7 @@ def _find(indexer, owner: str | None, model: Model, rng: random.Random) -> None:
     documents = model.of(owner)
     for number in rng.sample(sorted(documents), min(6, len(documents))):
         version = documents[number]
-        for mode, query in (
-            ("keyword", word_of(owner, number, version)),
-            ("vector", text_of(owner, number, version)),
-        ):
+        for mode, query in (("keyword", word_of(owner, number, version)), ("vector", text_of(owner, number, version))):
             hits = indexer.search(query, 3, agent_id=owner, mode=mode)
             assert not hits.degraded, hits.degraded
             assert hits, f"{mode}: {query} finds nothing"
@@ -294,8 +281,8 @@ def _find(indexer, owner: str | None, model: Model, rng: random.Random) -> None:
 def _miss(indexer, before: Model, after: Model, rng: random.Random) -> None:
     gone = sorted(before.shared.keys() - after.shared.keys())
     for number in rng.sample(gone, min(3, len(gone))):
-        found = indexer.keyword_search(word_of(None, number, before.shared[number]), 50, agent_id=AGENT)
-        assert str(number) not in {hit.doc_id for hit in found}, f"{number} was deleted and is found"
+        hits = indexer.keyword_search(word_of(None, number, before.shared[number]), 50, agent_id=AGENT)
+        assert str(number) not in {hit.doc_id for hit in hits}, f"{number} was deleted and is found"
 
 
 @dataclass
@@ -359,7 +346,7 @@ class Killer:
     def kill_twice(self, point: str) -> Kill:
         """Kill a writer, then whoever opens the store next while it cleans up: at a named point or at random."""
         self._kill_somewhere()
-        pid = self._start(point, what="open")
+        pid = self._start(point, action="open")
         if not point:
             time.sleep(self.rng.uniform(0.2, 1.0))
             with contextlib.suppress(ProcessLookupError):  # it had nothing left to do
@@ -377,8 +364,8 @@ class Killer:
         os.kill(pid, signal.SIGKILL)
         self._end(pid, patience=30)
 
-    def _start(self, fault: str, what: str = "write") -> int:
-        if what == "write" and len(Model.read(self.journal).shared) > 4_000:  # keep each judgement short
+    def _start(self, fault: str, action: str = "write") -> int:
+        if action == "write" and len(Model.read(self.journal).shared) > 4_000:  # keep each judgement short
             shutil.rmtree(self.folder)
             Model().write(self.journal)
         self._count += 1
@@ -387,7 +374,7 @@ class Killer:
             "journal": str(self.journal),
             "seed": self.rng.randrange(1 << 30),
             "fault": fault,
-            "what": what,
+            "action": action,
             "behind": fault.startswith("hand") or self.rng.random() < 1 / 2,
         }
         self._zygote.stdin.write(json.dumps(order) + "\n")
@@ -414,7 +401,7 @@ class Killer:
             judge(self.folder, model, self.rng).write(self.journal)
         finally:
             logging.getLogger("langchain_agentrag").removeHandler(healings)
-        return Kill(point, (model.doubt or {"what": "between calls"})["what"], healings.counts)
+        return Kill(point, (model.doubt or {"action": "between calls"})["action"], healings.counts)
 
 
 def next_kill(killer: Killer, count: int) -> Kill:
@@ -456,7 +443,7 @@ def main() -> None:
     shutil.rmtree(root)
     print(f"\n{'point':<20}{'kills':>7}{'healed':>8}  calls interrupted")
     for point, kills in table.items():
-        calls = ", ".join(f"{what} {n}" for what, n in Counter(kill.call for kill in kills).most_common())
+        calls = ", ".join(f"{call} {n}" for call, n in Counter(kill.call for kill in kills).most_common())
         print(f"{point:<20}{len(kills):>7}{sum(bool(kill.healed) for kill in kills):>8}  {calls}")
     print(f"{'all':<20}{sum(map(len, table.values())):>7}")
 

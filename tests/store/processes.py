@@ -20,8 +20,8 @@ OPEN = {"embeddings": "hash", "chroma": "always", "exact_limit": 0, "lock_timeou
 BATCH = 120
 
 
-def tell(**what: object) -> None:
-    print(json.dumps(what), flush=True)
+def tell(**facts: object) -> None:
+    print(json.dumps(facts), flush=True)
 
 
 def number_of(name: str, count: int) -> int:
@@ -33,7 +33,7 @@ def write(folder: Path, name: str, seconds: float) -> None:
     """Add, update and delete until the time is over; tell what was acknowledged."""
     rng, count = random.Random(name), 0
     live: dict[int, int] = {}
-    told: set[int] = set()
+    acknowledged: set[int] = set()
     with DualIndexer(folder, **OPEN) as indexer:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -42,11 +42,11 @@ def write(folder: Path, name: str, seconds: float) -> None:
             put(indexer, dict.fromkeys(fresh, 0))
             live.update(dict.fromkeys(fresh, 0))
             tell(live=fresh[-1], version=0)
-            told.add(fresh[-1])  # stays as it is: somebody is looking for it
-            changed = {number: live[number] + 1 for number in rng.sample(sorted(live.keys() - told), 20)}
+            acknowledged.add(fresh[-1])  # stays as it is: somebody is looking for it
+            changed = {number: live[number] + 1 for number in rng.sample(sorted(live.keys() - acknowledged), 20)}
             put(indexer, changed)
             live.update(changed)
-            gone = rng.sample(sorted(live.keys() - told), 10)
+            gone = rng.sample(sorted(live.keys() - acknowledged), 10)
             indexer.delete([str(number) for number in gone])
             for number in gone:
                 del live[number]
@@ -71,13 +71,8 @@ def search(folder: Path, name: str, seconds: float) -> None:
                 ("vector", text_of(None, number, version)),
             ):
                 hits = indexer.search(query, 3, mode=mode)
-                found = [hit.text for hit in hits]
-                tell(
-                    mode=mode,
-                    number=number,
-                    found=text_of(None, number, version) in found,
-                    degraded=hits.degraded,
-                )
+                texts = [hit.text for hit in hits]
+                tell(mode=mode, number=number, found=text_of(None, number, version) in texts, degraded=hits.degraded)
         tell(ended=True)
 
 

@@ -46,17 +46,17 @@ QUERIES = ["数据库连接超时", "gateway timeout", "E1102 网关 restart", "
 
 
 def documents(numbers: range, version: int = 0) -> list[SourceDocument]:
-    found = []
+    batch = []
     for number in numbers:
         rng = random.Random(f"{number} {version}")
-        found.append(
+        batch.append(
             SourceDocument(
                 f"d{number}",
                 f"{' '.join(rng.choices(WORDS, k=9))} 第{number}号 case{number}",
                 {"half": number % 2, "tenth": number % 10, "version": version},
             )
         )
-    return found
+    return batch
 
 
 def answers(store: DualIndexer, agent: str | None = None) -> list[list[tuple[object, ...]]]:
@@ -98,9 +98,7 @@ def unindexed(store: DualIndexer, agent: str | None = None) -> int:
     return store.stats(agent).unindexed
 
 
-def test_every_answer_is_the_exact_one_while_rows_are_unindexed_and_afterwards(
-    store: DualIndexer, exact: DualIndexer
-):
+def test_every_answer_is_the_exact_one_while_rows_are_unindexed_and_afterwards(store: DualIndexer, exact: DualIndexer):
     for numbers in (range(90), range(90, 130), range(130, 170)):
         for each in (store, exact):
             each.index_documents(documents(numbers))
@@ -122,9 +120,7 @@ def test_a_store_below_the_exact_limit_has_no_unindexed_rows(store: DualIndexer)
     assert store.optimize() == 0
 
 
-def test_what_is_replaced_or_deleted_while_unindexed_is_gone_before_and_after(
-    store: DualIndexer, exact: DualIndexer
-):
+def test_what_is_replaced_or_deleted_while_unindexed_is_gone_before_and_after(store: DualIndexer, exact: DualIndexer):
     for each in (store, exact):
         each.index_documents(documents(range(160)))
         each.index_documents(documents(range(50, 70), version=1))
@@ -148,15 +144,10 @@ def test_a_filter_gets_its_k_hits_however_the_rows_are_spread(store: DualIndexer
         assert {int(hit.doc_id[1:]) % 10 for hit in hits} == {value}
 
 
-def test_an_agent_is_told_of_its_own_and_shared_rows_only(store: DualIndexer):
+def test_stats_of_an_agent_count_its_own_and_shared_rows_only(store: DualIndexer):
     store.index_documents(documents(range(40)), "a")
     store.index_documents(documents(range(30)), "b")
-    assert (unindexed(store, "a"), unindexed(store, "b"), unindexed(store, "c"), unindexed(store)) == (
-        40,
-        30,
-        0,
-        70,
-    )
+    assert (unindexed(store, "a"), unindexed(store, "b"), unindexed(store, "c"), unindexed(store)) == (40, 30, 0, 70)
     store.index_documents(documents(range(25)))
     assert (unindexed(store, "a"), unindexed(store, "c")) == (65, 25)
     before = answers(store, "a")
@@ -177,9 +168,7 @@ def test_nothing_of_a_forgotten_agent_comes_back_with_unindexed_rows(store: Dual
     assert find_deleted_text(store._store, ["geheimwort7", "密码本"]) == []
 
 
-def test_background_indexing_changes_no_search(
-    tmp_path: Path, exact: DualIndexer, monkeypatch: pytest.MonkeyPatch
-):
+def test_background_indexing_changes_no_search(tmp_path: Path, exact: DualIndexer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 0.0)
     monkeypatch.setattr(background_indexing, "_BACKGROUND_SLICE_ROWS", 8)
     exact.index_documents(documents(range(120)))
@@ -194,9 +183,7 @@ def test_background_indexing_changes_no_search(
         assert_sound(store)
 
 
-def test_rows_unindexed_at_closing_are_indexed_after_the_next_opening(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_rows_unindexed_at_closing_are_indexed_after_the_next_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(background_indexing, "_WRITE_DELAY", 3600.0)
     with DualIndexer(tmp_path / "store", **OPEN) as store:
         store.index_documents(documents(range(90)))
@@ -221,11 +208,7 @@ def test_a_process_may_end_in_the_middle_of_it(tmp_path: Path, ending: str):
         f"store.search('timeout')\n{ending}\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "store")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        [sys.executable, "-c", code, str(tmp_path / "store")], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     with DualIndexer(tmp_path / "store", **OPEN) as store:
@@ -293,9 +276,7 @@ def test_a_client_opened_between_two_writes_of_another_notices_the_second(
         assert_sound(one)
         assert_sound(two)
         for number in (5, 130, 350, 370, 590, 700):
-            assert (
-                one.vector_search(documents(range(number, number + 1))[0].text, k=1)[0].doc_id == f"d{number}"
-            )
+            assert one.vector_search(documents(range(number, number + 1))[0].text, k=1)[0].doc_id == f"d{number}"
 
 
 def test_a_store_changes_over_to_always_and_back(store: DualIndexer, tmp_path: Path, exact: DualIndexer):

@@ -35,7 +35,7 @@ def test_a_transaction_that_raises_leaves_nothing(catalog: Catalog):
     assert catalog.manifest()["whole"] == 1
 
 
-def test_an_sql_error_is_told_as_one_of_the_store(catalog: Catalog):
+def test_an_sql_error_is_raised_as_a_store_error(catalog: Catalog):
     with pytest.raises(StoreError, match="rolled back") as caught, catalog.transaction() as connection:
         connection.execute("INSERT INTO absent VALUES (1)")
     assert isinstance(caught.value.__cause__, sqlite3.Error)
@@ -51,7 +51,7 @@ def test_a_snapshot_stands_still_while_others_write(catalog: Catalog):
     assert catalog.manifest()["later"] == 1
 
 
-def test_row_ids_are_handed_out_once_also_after_reopening(catalog: Catalog, tmp_path: Path):
+def test_row_ids_are_used_once_also_after_reopening(catalog: Catalog, tmp_path: Path):
     partition = catalog.add_partition(None, "shared")
     first = catalog.reserve_rows({partition.id: 3})[partition.id]
     catalog.clear_journal([first[0]])
@@ -63,20 +63,20 @@ def test_row_ids_are_handed_out_once_also_after_reopening(catalog: Catalog, tmp_
 
 
 def test_a_partition_is_made_once_and_its_id_never_comes_back(catalog: Catalog):
-    made = catalog.add_partition("a", "agent-1")
-    assert catalog.add_partition("a", "agent-2") == made
+    partition = catalog.add_partition("a", "agent-1")
+    assert catalog.add_partition("a", "agent-2") == partition
     with catalog.transaction() as connection:
-        connection.execute("DELETE FROM partitions WHERE id = ?", (made.id,))
-    assert catalog.add_partition("a", "agent-3").id > made.id
+        connection.execute("DELETE FROM partitions WHERE id = ?", (partition.id,))
+    assert catalog.add_partition("a", "agent-3").id > partition.id
 
 
 def test_every_thread_has_a_connection_of_its_own(catalog: Catalog):
-    found = [catalog.connection()]
-    thread = threading.Thread(target=lambda: found.append(catalog.connection()))
+    connections = [catalog.connection()]
+    thread = threading.Thread(target=lambda: connections.append(catalog.connection()))
     thread.start()
     thread.join()
-    assert found[0] is catalog.connection()
-    assert found[0] is not found[1]
+    assert connections[0] is catalog.connection()
+    assert connections[0] is not connections[1]
 
 
 def test_a_store_without_chunks_can_be_untied_from_its_model_and_one_with_chunks_cannot(catalog: Catalog):

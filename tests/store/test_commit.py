@@ -42,16 +42,15 @@ def test_terms_and_lengths_unpack_to_what_was_packed(text: str, context: str):
 
 @given(st.text("泵阀门 pump valve E1102.3", max_size=60), st.text("泵阀 pump E1102", max_size=20))
 def test_a_chunk_scores_the_same_from_its_packed_terms_as_from_its_counts(text: str, query: str):
-    terms, asked = ANALYZER.analyze(text, "pump 泵"), ANALYZER.analyze_query(query)
+    terms, query_terms = ANALYZER.analyze(text, "pump 泵"), ANALYZER.analyze_query(query)
     stats = {name: FieldStats(docs=7, tokens=90) for name in FIELDS}
-    scorer = Scorer(asked, stats, {name: dict.fromkeys(found, 3) for name, found in asked.items()})
+    scorer = Scorer(
+        query_terms, stats, {name: dict.fromkeys(terms_of_field, 3) for name, terms_of_field in query_terms.items()}
+    )
     lines = dict(zip(FIELDS, pack_terms(terms).split("\n"), strict=True))
     lengths = dict(zip(FIELDS, pack_lengths(terms).split(" "), strict=True))
     counts = {name: Counter(getattr(terms, name)) for name in FIELDS}
-    assert scorer.score_lines(lines, lengths) == (
-        scorer.score(counts, terms.lengths),
-        scorer.matched_gain(counts),
-    )
+    assert scorer.score_lines(lines, lengths) == (scorer.score(counts, terms.lengths), scorer.matched_gain(counts))
 
 
 def test_vectors_unpack_to_the_same_bits():

@@ -38,10 +38,7 @@ def assert_holds(indexer: DualIndexer, expected: dict[int, int]) -> None:
     assert not indexer._store.catalog.journal()
     for number in sorted(expected)[:: max(1, len(expected) // 6)]:
         version = expected[number]
-        for mode, query in (
-            ("keyword", word_of(None, number, version)),
-            ("vector", text_of(None, number, version)),
-        ):
+        for mode, query in (("keyword", word_of(None, number, version)), ("vector", text_of(None, number, version))):
             hits = indexer.search(query, 3, mode=mode)
             assert hits.degraded == ()
             assert hits[0].text == text_of(None, number, version), f"{mode} finds something else first"
@@ -122,27 +119,14 @@ REACHED = {
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-@pytest.mark.parametrize(
-    ("call", "step"), [(call, step) for call, steps in REACHED.items() for step in steps]
-)
+@pytest.mark.parametrize(("call", "step"), [(call, step) for call, steps in REACHED.items() for step in steps])
 def test_an_error_in_any_step_leaves_all_of_a_batch_or_nothing(
-    indexer: DualIndexer,
-    monkeypatch: pytest.MonkeyPatch,
-    call: str,
-    step: str,
-    error: BaseException,
-    when: str,
+    indexer: DualIndexer, monkeypatch: pytest.MonkeyPatch, call: str, step: str, error: BaseException, when: str
 ):
     before = dict.fromkeys(range(40), 0)
     calls: dict[str, tuple[Callable[[], object], dict[int, int]]] = {
-        "add": (
-            lambda: indexer.index_documents(documents(range(40, 60))),
-            before | dict.fromkeys(range(40, 60), 0),
-        ),
-        "update": (
-            lambda: indexer.index_documents(documents(range(20), 1)),
-            before | dict.fromkeys(range(20), 1),
-        ),
+        "add": (lambda: indexer.index_documents(documents(range(40, 60))), before | dict.fromkeys(range(40, 60), 0)),
+        "update": (lambda: indexer.index_documents(documents(range(20), 1)), before | dict.fromkeys(range(20), 1)),
         "delete": (lambda: indexer.delete([str(n) for n in range(20)]), dict.fromkeys(range(20, 40), 0)),
     }
     act, after = calls[call]
@@ -165,10 +149,8 @@ def test_an_error_in_any_step_leaves_all_of_a_batch_or_nothing(
         acknowledged = False
     assert not pending, "the step was not reached"
     monkeypatch.undo()
-    found = {int(d.doc_id): d.text for d in indexer.get([str(n) for n in range(60)])}
-    state = next(
-        (m for m in (after, before) if found == {n: text_of(None, n, v) for n, v in m.items()}), None
-    )
+    texts = {int(d.doc_id): d.text for d in indexer.get([str(n) for n in range(60)])}
+    state = next((m for m in (after, before) if texts == {n: text_of(None, n, v) for n, v in m.items()}), None)
     assert state is not None, "part of a batch is there"
     assert not acknowledged or state == after
     indexer.index_documents(documents(range(100, 101)))  # the next write cleans up what this one could not
@@ -230,11 +212,11 @@ def fill(folder: Path, limit: int) -> int:
 
 def assert_prefix_survived(folder: Path, acknowledged: int) -> None:
     with DualIndexer(folder, **OPEN) as indexer:
-        held = indexer.stats().documents
-        assert acknowledged <= held < acknowledged + 500
-        assert_holds(indexer, dict.fromkeys(range(held), 0))
-        indexer.index_documents(documents(range(held, held + 100)))
-        assert_holds(indexer, dict.fromkeys(range(held + 100), 0))
+        count = indexer.stats().documents
+        assert acknowledged <= count < acknowledged + 500
+        assert_holds(indexer, dict.fromkeys(range(count), 0))
+        indexer.index_documents(documents(range(count, count + 100)))
+        assert_holds(indexer, dict.fromkeys(range(count + 100), 0))
 
 
 @pytest.mark.parametrize("limit", [700_000, 1_500_000, 3_000_000])
@@ -250,9 +232,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing_acknowledged(tmp_path: Path):
         ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)], capture_output=True, check=False
     )
     if mounted.returncode:
-        pytest.skip(
-            "mounting a small tmpfs needs privileges: the test before this one limits the size of files"
-        )
+        pytest.skip("mounting a small tmpfs needs privileges: the test before this one limits the size of files")
     try:
         acknowledged = fill(disk / "store", 0)
         shutil.copytree(disk / "store", tmp_path / "store")  # the same files on a disk with room
@@ -281,9 +261,9 @@ def copy(sound: Path, tmp_path: Path) -> Path:
 
 
 def files(folder: Path, pattern: str) -> list[Path]:
-    found = [path for path in folder.rglob(pattern) if path.is_file() and path.stat().st_size]
-    assert found
-    return found
+    files = [path for path in folder.rglob(pattern) if path.is_file() and path.stat().st_size]
+    assert files
+    return files
 
 
 def cut(path: Path, share: float) -> None:
@@ -307,21 +287,13 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "an HNSW folder deleted": lambda folder: shutil.rmtree(files(folder / "chroma", "header.bin")[0].parent),
     "HNSW data cut": lambda folder: [cut(path, 0.5) for path in files(folder / "chroma", "data_level0.bin")],
     "HNSW links cut": lambda folder: [cut(path, 0.5) for path in files(folder / "chroma", "link_lists.bin")],
-    "HNSW links garbled": lambda folder: [
-        garble(path) for path in files(folder / "chroma", "link_lists.bin")
-    ],
-    "HNSW links emptied": lambda folder: [
-        cut(path, 0) for path in files(folder / "chroma", "link_lists.bin")
-    ],
+    "HNSW links garbled": lambda folder: [garble(path) for path in files(folder / "chroma", "link_lists.bin")],
+    "HNSW links emptied": lambda folder: [cut(path, 0) for path in files(folder / "chroma", "link_lists.bin")],
     "HNSW header garbled": lambda folder: [garble(path) for path in files(folder / "chroma", "header.bin")],
     "HNSW metadata cut": lambda folder: [cut(path, 0.5) for path in files(folder / "chroma", "*.pickle")],
     "tantivy deleted": lambda folder: shutil.rmtree(folder / "keyword"),
-    "tantivy's meta.json deleted": lambda folder: [
-        path.unlink() for path in files(folder / "keyword", "meta.json")
-    ],
-    "tantivy's meta.json garbled": lambda folder: [
-        garble(path) for path in files(folder / "keyword", "meta.json")
-    ],
+    "tantivy's meta.json deleted": lambda folder: [path.unlink() for path in files(folder / "keyword", "meta.json")],
+    "tantivy's meta.json garbled": lambda folder: [garble(path) for path in files(folder / "keyword", "meta.json")],
     **{
         f"tantivy's .{end} {how.__name__}": lambda folder, end=end, how=how: [
             how(path) if how is garble else cut(path, 0.5) for path in files(folder / "keyword", f"*.{end}")
@@ -398,12 +370,7 @@ JUNK = {
     "a range without end": ("writing", 1, 10**15, "[]"),
     "a range of text": ("writing", "x", "y", "[]"),
     "an index to drop that is in use": ("dropping", 0, -1, '{"keyword": "?", "collection": "?"}'),
-    "an index to drop outside the store": (
-        "dropping",
-        0,
-        -1,
-        '{"keyword": "../../sound", "collection": null}',
-    ),
+    "an index to drop outside the store": ("dropping", 0, -1, '{"keyword": "../../sound", "collection": null}'),
     "an index to drop that is a number": ("dropping", 0, -1, '{"keyword": 7, "collection": [1]}'),
     "an unknown partition": ("purging", 0, -1, "[]"),
 }
@@ -415,9 +382,7 @@ def test_a_corrupted_journal_entry_costs_a_check_and_no_document(copy: Path, jun
     outside.mkdir()
     state, first, last, dead = JUNK[junk]
     with sqlite3.connect(copy / "catalog.sqlite") as connection:
-        name, collection = connection.execute(
-            "SELECT name, collection FROM partitions WHERE id = 1"
-        ).fetchone()
+        name, collection = connection.execute("SELECT name, collection FROM partitions WHERE id = 1").fetchone()
         dead = dead.replace("?", name, 1).replace("?", collection, 1)
         partition = 999 if junk == "an unknown partition" else 1
         connection.execute(

@@ -43,9 +43,7 @@ OWNER = "agent-秘密-bluebird"
 def filler(count: int, start: int = 0) -> list[SourceDocument]:
     rng = random.Random(start)
     return [
-        SourceDocument(
-            doc_id=f"f{n}", text=f"row {n} " + " ".join(f"w{rng.randrange(500)}" for _ in range(20))
-        )
+        SourceDocument(doc_id=f"f{n}", text=f"row {n} " + " ".join(f"w{rng.randrange(500)}" for _ in range(20)))
         for n in range(start, start + count)
     ]
 
@@ -62,16 +60,16 @@ def traces(*more: str) -> list[str]:
 
 
 def terms_of_secrets() -> set[tuple[str, str]]:
-    analyzer, found = Analyzer(), set()
+    analyzer, stored_terms = Analyzer(), set()
     for text in SECRETS.values():
         terms = analyzer.analyze(text, "")
-        found |= {(field, term) for field in ("words", "grams") for term in getattr(terms, field)}
-    return found
+        stored_terms |= {(field, term) for field in ("words", "grams") for term in getattr(terms, field)}
+    return stored_terms
 
 
 def assert_gone(indexer: DualIndexer, *more: str) -> None:
-    found = find_deleted_text(indexer._store, traces(*more))
-    assert found == []
+    problems = find_deleted_text(indexer._store, traces(*more))
+    assert problems == []
     # the dictionaries themselves: only terms that some live row has
     common = {
         (field, term)
@@ -81,9 +79,7 @@ def assert_gone(indexer: DualIndexer, *more: str) -> None:
     }
     for partition in indexer._store.catalog.partitions():
         if partition.chunks:
-            searcher = TantivyKeywordIndex(
-                indexer._store.indexes.keyword_folder(partition.name)
-            )._index.searcher()
+            searcher = TantivyKeywordIndex(indexer._store.indexes.keyword_folder(partition.name))._index.searcher()
             left = {pair for pair in terms_of_secrets() - common if searcher.doc_freq(*pair)}
             assert left == set()
 
@@ -96,8 +92,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> DualIndexer:
 def test_the_scan_sees_what_is_there(store: DualIndexer):
     with store as indexer:
         indexer.index_documents([*filler(20), *secrets()])
-        found = find_deleted_text(indexer._store, [*traces(), "never stored anywhere"])
-        numbers = {int(finding.rsplit(" ", 1)[1]) for finding in found if finding.startswith("catalog")}
+        problems = find_deleted_text(indexer._store, [*traces(), "never stored anywhere"])
+        numbers = {int(finding.rsplit(" ", 1)[1]) for finding in problems if finding.startswith("catalog")}
         assert numbers >= set(range(len(SECRETS)))
         assert len(traces()) not in numbers
         indexer._store.catalog.connection().execute("DELETE FROM chunks WHERE text = ?", (SECRETS["en"],))
@@ -131,10 +127,7 @@ def test_deletion_by_filter_and_in_many_batches_leaves_nothing(store: DualIndexe
     with store as indexer:
         indexer.index_documents([*filler(100), *secrets()])
         indexer.index_documents(
-            [
-                SourceDocument(doc_id=f"x{n}", text=f"{SECRETS['en']} {n}", metadata={"kind": "x"})
-                for n in range(1_300)
-            ]
+            [SourceDocument(doc_id=f"x{n}", text=f"{SECRETS['en']} {n}", metadata={"kind": "x"}) for n in range(1_300)]
         )
         assert indexer.delete(filter={"kind": "x"}).deleted == 1_300
         indexer.delete([f"s-{name}" for name in SECRETS])
@@ -162,11 +155,7 @@ def test_an_agent_that_returns_after_it_was_forgotten_finds_nothing_of_before(st
         indexer.index_documents(secrets(), agent_id=OWNER)
         indexer.forget_agent(OWNER)
         indexer.index_documents(filler(3), agent_id=OWNER)
-        assert {hit.doc_id for hit in indexer.search("xylophonequartz", 10, agent_id=OWNER)} <= {
-            "f0",
-            "f1",
-            "f2",
-        }
+        assert {hit.doc_id for hit in indexer.search("xylophonequartz", 10, agent_id=OWNER)} <= {"f0", "f1", "f2"}
         indexer.forget_agent(OWNER)
         assert_gone(indexer, OWNER)
 
@@ -205,7 +194,7 @@ def test_deletion_in_one_process_erases_from_under_another_that_reads(tmp_path: 
         assert len(reader.search("row 7", 5)) == 5
 
 
-def test_erasure_that_fails_is_told_and_done_when_the_store_is_opened_again(
+def test_failed_erasure_is_reported_and_done_when_the_store_is_opened_again(
     store: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
     with store as indexer:
@@ -228,7 +217,7 @@ def test_erasure_that_fails_is_told_and_done_when_the_store_is_opened_again(
         assert_gone(again, OWNER)
 
 
-def test_a_reader_with_an_old_snapshot_delays_the_erasure_and_the_caller_is_told(
+def test_a_reader_with_an_old_snapshot_delays_the_erasure_and_the_caller_gets_an_error(
     store: DualIndexer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("langchain_agentrag.store.catalog._BUSY_SECONDS", 0.2)
@@ -246,9 +235,7 @@ def test_a_reader_with_an_old_snapshot_delays_the_erasure_and_the_caller_is_told
         assert_gone(indexer)
 
 
-@pytest.mark.parametrize(
-    "point", ["forget-committed", "forget-dropped", "purged", "committed", "dead-rows-removed"]
-)
+@pytest.mark.parametrize("point", ["forget-committed", "forget-dropped", "purged", "committed", "dead-rows-removed"])
 def test_an_erasure_that_was_killed_is_finished_when_the_store_is_opened(tmp_path: Path, point: str):
     with Killer(tmp_path, 5) as killer:
         killer.kill_at(point)
@@ -271,9 +258,7 @@ def test_the_catalog_keeps_no_deleted_bytes_whatever_the_order_of_writes(tmp_pat
                 word = "zq" + "".join(rng.choices("bcdfghjklm", k=10))
                 dead.add(live.get(key, word))
                 live[key] = word
-                documents[key] = SourceDocument(
-                    doc_id=key, text=f"{word} filler " * rng.choice([1, 3, 40, 300])
-                )
+                documents[key] = SourceDocument(doc_id=key, text=f"{word} filler " * rng.choice([1, 3, 40, 300]))
             indexer.index_documents(list(documents.values()))
             gone = rng.sample(sorted(live), min(len(live), rng.randint(1, 15)))
             dead |= {live.pop(key) for key in gone}

@@ -136,24 +136,24 @@ def test_text_that_was_replaced_and_comes_back_is_not_embedded_again_but_deleted
 
 
 def test_twelve_thousand_documents_go_in_with_one_call(tmp_path: Path):
-    seen = []
+    reports = []
     documents = [Document(page_content=f"word {i}", id=f"d{i}", metadata={"n": i}) for i in range(12_000)]
     with DualIndexer(tmp_path / "s", RecordingEmbeddings(dim=8), chroma="always") as store:
-        report = store.index_documents(documents, on_progress=seen.append)
+        report = store.index_documents(documents, on_progress=reports.append)
         assert report.added == store.stats().documents == 12_000
         assert ids(store.search("11999", 1)) == ["d11999"]
         assert store._store.indexes.vector_index(store._store.catalog.partition(None)).count() == 12_000
-    assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
-    assert seen[-1].done == seen[-1].total == 12_000
-    assert seen[-1].chunks == 12_000
+    assert [progress.done for progress in reports] == sorted(progress.done for progress in reports)
+    assert reports[-1].done == reports[-1].total == 12_000
+    assert reports[-1].chunks == 12_000
 
 
 def test_a_generator_goes_in_without_a_total(tmp_path: Path):
-    seen = []
+    reports = []
     with DualIndexer(tmp_path / "s", "hash", chroma="auto") as store:
-        store.index_documents((f"word {i}" for i in range(100)), on_progress=seen.append)
+        store.index_documents((f"word {i}" for i in range(100)), on_progress=reports.append)
         assert store.stats().documents == 100
-    assert {progress.total for progress in seen} == {None}
+    assert {progress.total for progress in reports} == {None}
 
 
 @pytest.mark.parametrize("where", ["text", "count"])
@@ -207,14 +207,12 @@ def test_any_agent_ids_are_kept_apart_exactly(tmp_path: Path):
             store.index_documents([SourceDocument("d", f"word of {number}")], agent)
         for number, agent in enumerate(AGENTS):
             for mode in MODES:
-                found = {hit.text for hit in store.search("word", 50, mode=mode, agent_id=agent)}
-                assert found == {"word for all", f"word of {number}"}
+                texts = {hit.text for hit in store.search("word", 50, mode=mode, agent_id=agent)}
+                assert texts == {"word for all", f"word of {number}"}
             assert store.read("d", agent_id=agent).text == f"word of {number}"
         for mode in MODES:
             assert {hit.text for hit in store.search("word", 50, mode=mode)} == {"word for all"}
-            assert {hit.text for hit in store.search("word", 50, mode=mode, agent_id="nobody")} == {
-                "word for all"
-            }
+            assert {hit.text for hit in store.search("word", 50, mode=mode, agent_id="nobody")} == {"word for all"}
         assert store.stats().agents == len(AGENTS)
         assert store.for_agent("a").stats().agents == 1
         assert store.for_agent("a").stats().documents == 2
@@ -225,9 +223,7 @@ def test_any_agent_ids_are_kept_apart_exactly(tmp_path: Path):
 def test_forgetting_removes_one_agent_and_nobody_else(tmp_path: Path, layout):
     with DualIndexer(tmp_path / "s", "hash", **layout) as store:
         for agent in ("a", "b"):
-            store.index_documents(
-                [SourceDocument(f"{agent}{i}", f"word {i} of {agent}") for i in range(10)], agent
-            )
+            store.index_documents([SourceDocument(f"{agent}{i}", f"word {i} of {agent}") for i in range(10)], agent)
         store.index_documents(["word shared"])
         assert store.forget_agent("a").deleted == 10
         assert store.forget_agent("a").deleted == 0
@@ -254,9 +250,7 @@ def test_deletion_by_id_and_by_filter_stays_within_the_owner(tmp_path: Path, lay
         assert store.delete(["d2", "d4"], filter={"n": {"$gt": 2}}, agent_id="a").deleted == 1
         assert store.delete(filter={"agent_id": "b"}, agent_id="a").deleted == 0
         assert store.for_agent("a").delete("d3").deleted == 0
-        assert {hit.doc_id for hit in store.search("word", 50, agent_id="a", filter={"agent_id": "a"})} == {
-            "d2"
-        }
+        assert {hit.doc_id for hit in store.search("word", 50, agent_id="a", filter={"agent_id": "a"})} == {"d2"}
         assert store.stats().documents == 13
         assert store.delete(filter={"doc_id": "d5"}).deleted == 1
         assert len(store.search("word", 50)) == 5
@@ -341,10 +335,7 @@ def test_what_another_process_writes_is_seen_at_once_in_both_indexes(tmp_path: P
 
 
 def test_two_handles_of_one_process_see_each_others_writes(tmp_path: Path, layout):
-    with (
-        DualIndexer(tmp_path / "s", "hash", **layout) as one,
-        DualIndexer(tmp_path / "s", "hash", **layout) as two,
-    ):
+    with DualIndexer(tmp_path / "s", "hash", **layout) as one, DualIndexer(tmp_path / "s", "hash", **layout) as two:
         for number in range(4):
             writer, reader = (one, two) if number % 2 else (two, one)
             writer.index_documents([SourceDocument(f"d{number}", f"word {number}")])
@@ -366,10 +357,7 @@ def test_two_handles_of_one_process_see_each_others_writes(tmp_path: Path, layou
 
 
 def test_what_another_handle_wrote_is_not_taken_for_damage(tmp_path: Path, layout):
-    with (
-        DualIndexer(tmp_path / "s", "hash", **layout) as one,
-        DualIndexer(tmp_path / "s", "hash", **layout) as two,
-    ):
+    with DualIndexer(tmp_path / "s", "hash", **layout) as one, DualIndexer(tmp_path / "s", "hash", **layout) as two:
         one.index_documents([SourceDocument(f"d{i}", f"word {i}") for i in range(20)])
         assert len(one.search("word", 50)) == 20
         two.index_documents([SourceDocument(f"e{i}", f"word more {i}") for i in range(20)])
@@ -383,10 +371,7 @@ def test_what_another_handle_wrote_is_not_taken_for_damage(tmp_path: Path, layou
 
 def test_forgetting_an_agent_disturbs_no_search_that_is_under_way(tmp_path: Path, caplog):
     layout = LAYOUTS["approximate"]
-    with (
-        DualIndexer(tmp_path / "s", "hash", **layout) as one,
-        DualIndexer(tmp_path / "s", "hash", **layout) as two,
-    ):
+    with DualIndexer(tmp_path / "s", "hash", **layout) as one, DualIndexer(tmp_path / "s", "hash", **layout) as two:
         one.index_documents([SourceDocument(f"d{i}", f"apple {i} word{i}") for i in range(200)])
         done = threading.Event()
         troubles: list[str] = []
@@ -394,7 +379,7 @@ def test_forgetting_an_agent_disturbs_no_search_that_is_under_way(tmp_path: Path
         def search(store: DualIndexer) -> None:
             while not done.is_set():
                 hits = store.search("apple word7", 10, mode="vector")
-                troubles.extend(trouble for trouble in hits.degraded if "malformed" in trouble)
+                troubles.extend(warning for warning in hits.degraded if "malformed" in warning)
                 if len(hits) != 10:
                     troubles.append(f"{len(hits)} hits")
 
@@ -416,10 +401,7 @@ def test_forgetting_an_agent_disturbs_no_search_that_is_under_way(tmp_path: Path
 
 
 def test_an_agent_forgotten_by_another_handle_is_gone_at_once(tmp_path: Path, layout):
-    with (
-        DualIndexer(tmp_path / "s", "hash", **layout) as one,
-        DualIndexer(tmp_path / "s", "hash", **layout) as two,
-    ):
+    with DualIndexer(tmp_path / "s", "hash", **layout) as one, DualIndexer(tmp_path / "s", "hash", **layout) as two:
         one.index_documents(["word secret"], "a")
         assert len(two.search("word", agent_id="a")) == 1
         one.forget_agent("a")
@@ -525,13 +507,7 @@ def test_verify_names_what_is_wrong_and_changes_nothing(tmp_path: Path):
 def test_statistics_tell_what_is_there(tmp_path: Path):
     with DualIndexer(tmp_path / "s", "hash") as store:
         empty = store.stats()
-        assert (empty.documents, empty.chunks, empty.agents, empty.model, empty.dimension) == (
-            0,
-            0,
-            0,
-            None,
-            None,
-        )
+        assert (empty.documents, empty.chunks, empty.agents, empty.model, empty.dimension) == (0, 0, 0, None, None)
         store.index_documents(["one", "two"])
         store.index_documents(["three"], "a")
         full = store.stats()

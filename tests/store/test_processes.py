@@ -30,17 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 def start(action: str, folder: Path, name: str = "0", seconds: float = 0) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-W",
-            "error",
-            "-m",
-            "tests.store.processes",
-            action,
-            str(folder),
-            name,
-            str(seconds),
-        ],
+        [sys.executable, "-W", "error", "-m", "tests.store.processes", action, str(folder), name, str(seconds)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -70,12 +60,7 @@ def elsewhere(folder: Path, code: str) -> str:
         f"with DualIndexer(sys.argv[1], **OPEN) as indexer:\n    {code}\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(folder)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-        check=False,
+        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -84,9 +69,7 @@ def elsewhere(folder: Path, code: str) -> str:
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-def relay(
-    process: subprocess.Popen[str], events: queue.Queue[dict], ask: list[subprocess.Popen[str]]
-) -> None:
+def relay(process: subprocess.Popen[str], events: queue.Queue[dict], ask: list[subprocess.Popen[str]]) -> None:
     """Collect what a process tells, and have what it acknowledged searched for at once by the others."""
     for line in process.stdout:
         event = json.loads(line)
@@ -108,10 +91,7 @@ def run_together(folder: Path, seconds: float) -> tuple[int, int]:
     writers = [start("write", folder, name, seconds) for name in ("1", "2")]
     searchers = [start("search", folder) for _ in range(2)]
     events: queue.Queue[dict] = queue.Queue()
-    threads = [
-        threading.Thread(target=relay, args=(process, events, searchers))
-        for process in (*writers, *searchers)
-    ]
+    threads = [threading.Thread(target=relay, args=(process, events, searchers)) for process in (*writers, *searchers)]
     for thread in threads:
         thread.start()
     for process in writers:
@@ -126,9 +106,7 @@ def run_together(folder: Path, seconds: float) -> tuple[int, int]:
         process.stdout.close()
     searches = [event for event in events.queue if "mode" in event]
     assert [event for event in searches if not event["found"] or event["degraded"]] == []
-    live = {
-        int(n): version for event in events.queue if "final" in event for n, version in event["final"].items()
-    }
+    live = {int(n): version for event in events.queue if "final" in event for n, version in event["final"].items()}
     assert_holds(folder, live)
     return len(live), len(searches)
 
@@ -138,8 +116,8 @@ def assert_holds(folder: Path, live: dict[int, int]) -> None:
         report = indexer.verify()
         assert report.ok, report.problems
         assert report.documents == len(live)
-        found = {int(d.doc_id): d.text for d in indexer.get([str(n) for n in live])}
-        assert found == {n: text_of(None, n, version) for n, version in live.items()}
+        texts = {int(d.doc_id): d.text for d in indexer.get([str(n) for n in live])}
+        assert texts == {n: text_of(None, n, version) for n, version in live.items()}
         for number in random.Random(1).sample(sorted(live), 8):
             find(indexer, number, None, live[number])
 
@@ -159,9 +137,7 @@ def test_four_processes_for_five_minutes(tmp_path: Path):
 def test_processes_that_open_a_new_store_at_the_same_time_agree_on_it(tmp_path: Path):
     code = "import sys; from langchain_agentrag import DualIndexer; DualIndexer(sys.argv[1], 'hash').close()"
     running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path / "store")], stderr=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "store")], stderr=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
     for process in running:
@@ -210,9 +186,7 @@ def test_a_reader_sees_rows_that_others_added_updated_and_deleted(tmp_path: Path
         "indexer.forget_agent('other')",
     ],
 )
-def test_an_open_handle_goes_on_after_another_process_rebuilt_or_forgot_something(
-    tmp_path: Path, change: str
-):
+def test_an_open_handle_goes_on_after_another_process_rebuilt_or_forgot_something(tmp_path: Path, change: str):
     folder = tmp_path / "store"
     with DualIndexer(folder, **OPEN) as indexer:
         indexer.index_documents(documents(range(200)))
@@ -236,9 +210,9 @@ def test_an_agent_forgotten_elsewhere_can_be_written_again_here(tmp_path: Path):
         elsewhere(tmp_path / "store", "indexer.forget_agent('other')")
         indexer.index_documents(documents(range(100, 120), "other"))
         find(indexer, 105, "other")
-        assert {
-            int(hit.doc_id) for hit in indexer.search(text_of("other", 7, 0), 50, agent_id="other")
-        } == set(range(100, 120))
+        assert {int(hit.doc_id) for hit in indexer.search(text_of("other", 7, 0), 50, agent_id="other")} == set(
+            range(100, 120)
+        )
         assert indexer.verify().ok
 
 
@@ -256,10 +230,7 @@ def test_the_lock_time_out_names_its_holder_and_readers_go_on(tmp_path: Path):
             "    sys.stdin.read()"
         )
         holder = subprocess.Popen(
-            [sys.executable, "-c", code, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         try:
             assert holder.stdout.readline() == "held\n"
@@ -320,8 +291,8 @@ def test_sixteen_threads_that_read_and_write_lose_nothing(tmp_path: Path):
                 find(indexer, numbers[3])
                 indexer.search("轴 kalomi", 5)
                 indexer.delete([str(numbers[0])])
-                found = indexer.keyword_search(word_of(None, numbers[0], 0), 50)
-                assert str(numbers[0]) not in {hit.doc_id for hit in found}
+                hits = indexer.keyword_search(word_of(None, numbers[0], 0), 50)
+                assert str(numbers[0]) not in {hit.doc_id for hit in hits}
                 indexer.read(str(numbers[1]))
 
         with ThreadPoolExecutor(16) as pool:
@@ -338,7 +309,7 @@ async def test_two_hundred_concurrent_calls_of_a_retriever_agree_with_one_call_e
         queries = [text_of(None, number, 0) for number in range(200)]
         together = await asyncio.gather(*(retriever.ainvoke(query) for query in queries))
         alone = [retriever.invoke(query) for query in queries[::20]]
-        assert [found[0].page_content for found in together] == queries
+        assert [results[0].page_content for results in together] == queries
         assert together[::20] == alone
 
 
@@ -380,11 +351,11 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path):
 
 
 def open_files(part: str) -> list[str]:
-    found = []
+    names = []
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            found.append(str(entry.readlink()))
-    return [name for name in found if part in name]
+            names.append(str(entry.readlink()))
+    return [name for name in names if part in name]
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -34,16 +34,12 @@ def rank(documents: list[str], query: str, analyzer: Analyzer = ANALYZER) -> lis
     """Documents that match, best first, with their scores."""
     analysed = [analyzer.analyze(text) for text in documents]
     counts = [{field: Counter(getattr(terms, field)) for field in FIELDS} for terms in analysed]
-    stats = {
-        field: FieldStats(len(documents), sum(terms.lengths[field] for terms in analysed)) for field in FIELDS
-    }
+    stats = {field: FieldStats(len(documents), sum(terms.lengths[field] for terms in analysed)) for field in FIELDS}
     frequencies = {field: Counter(term for one in counts for term in one[field]) for field in FIELDS}
     scorer = Scorer(analyzer.analyze_query(query), stats, frequencies)
     scores = [scorer.score(one, terms.lengths) for one, terms in zip(counts, analysed, strict=True)]
     assert all(score < scorer.maximum or score == 0 for score in scores)
-    return sorted(
-        ((t, s) for t, s in zip(documents, scores, strict=True) if s > 0), key=lambda pair: -pair[1]
-    )
+    return sorted(((t, s) for t, s in zip(documents, scores, strict=True) if s > 0), key=lambda pair: -pair[1])
 
 
 def terms_of(text: str, analyzer: Analyzer = ANALYZER) -> set[str]:
@@ -66,16 +62,8 @@ class TestIdentifiers:
             ("ORA-00942", "ORA-00942 表不存在", ["ORA 手册第 00942 页"]),
             ("4.55", "价格 4.55 元", ["价格 4 元，55 件"]),
             ("a.b@example.com", "联系 a.b@example.com", ["example of a com b", "b.a@example.com"]),
-            (
-                "db-1.corp.local",
-                "主机 db-1.corp.local 宕机",
-                ["主机 db-2.corp.local 宕机", "local corp db 1"],
-            ),
-            (
-                "/etc/app/main.conf",
-                "改 /etc/app/main.conf 即可",
-                ["main app conf in etc", "/etc/main/app.conf"],
-            ),
+            ("db-1.corp.local", "主机 db-1.corp.local 宕机", ["主机 db-2.corp.local 宕机", "local corp db 1"]),
+            ("/etc/app/main.conf", "改 /etc/app/main.conf 即可", ["main app conf in etc", "/etc/main/app.conf"]),
             ("snake_case_name", "call snake_case_name()", ["the snake in this case has a name"]),
             ("C++", "用 C++ 写的", ["用 C 写的", "用 C# 写的"]),
             ("C#", "用 C# 写的", ["用 C 写的", "用 C++ 写的"]),
@@ -120,9 +108,7 @@ class TestIdentifiers:
 class TestChinese:
     LINES = ("春眠不觉晓", "处处闻啼鸟", "夜来风雨声", "花落知多少")
 
-    @pytest.mark.parametrize(
-        ("query", "line"), [("风雨", 2), ("花", 3), ("鸟", 1), ("晓", 0), ("多少", 3), ("觉", 0)]
-    )
+    @pytest.mark.parametrize(("query", "line"), [("风雨", 2), ("花", 3), ("鸟", 1), ("晓", 0), ("多少", 3), ("觉", 0)])
     def test_a_word_or_single_character_finds_its_line(self, query, line):
         assert rank(list(self.LINES), query)[0][0] == self.LINES[line]
 
@@ -141,11 +127,11 @@ class TestChinese:
         assert terms.lengths["grams"] == len("中国农业发展银行年度报告")
 
     @pytest.mark.parametrize(
-        ("written", "asked_as"),
+        ("written", "query"),
         [("軟體計畫", "软体计划"), ("乾隆頭髮", "乾隆头发"), ("漢字轉換", "汉字转换"), ("臺灣", "台湾")],
     )
-    def test_traditional_and_simplified_find_each_other(self, written, asked_as):
-        assert terms_of(written) == terms_of(asked_as)
+    def test_traditional_and_simplified_find_each_other(self, written, query):
+        assert terms_of(written) == terms_of(query)
 
     @pytest.mark.parametrize("text", ["什么", "怎么办", "the of and", "是不是", "你们 and me"])
     def test_a_query_of_stop_words_only_keeps_them(self, text):
@@ -213,10 +199,7 @@ class TestUserWords:
             Analyzer(user_words=words)
 
     def test_user_words_change_the_fingerprint_and_their_order_does_not(self):
-        assert (
-            Analyzer(user_words=["甲乙", "丙丁"]).fingerprint
-            == Analyzer(user_words=["丙丁", "甲乙"]).fingerprint
-        )
+        assert Analyzer(user_words=["甲乙", "丙丁"]).fingerprint == Analyzer(user_words=["丙丁", "甲乙"]).fingerprint
         assert Analyzer(user_words=["甲乙"]).fingerprint != ANALYZER.fingerprint
 
     def test_the_host_programs_jieba_is_left_alone(self):
@@ -252,9 +235,7 @@ class TestContract:
         from langchain_agentrag.text import analyzer
         from langchain_agentrag.text.tokenizer import STOP_WORDS
 
-        assert {word: analyzer._stop_word_form(word) for word in STOP_WORDS} == {
-            word: word for word in STOP_WORDS
-        }
+        assert {word: analyzer._stop_word_form(word) for word in STOP_WORDS} == {word: word for word in STOP_WORDS}
 
     def test_unknown_backend_and_bare_string_are_refused(self):
         with pytest.raises(UsageError, match="rjieba"):
@@ -265,8 +246,7 @@ class TestContract:
             Analyzer(stop_words=5)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
-        "synonyms",
-        [5, None, "ab", [None], [5], ["ab"], [()], [("a",)], [("a", "A")], [("a", "")], [("a", 5)]],
+        "synonyms", [5, None, "ab", [None], [5], ["ab"], [()], [("a",)], [("a", "A")], [("a", "")], [("a", 5)]]
     )
     def test_synonyms_that_stand_for_nothing_are_refused(self, synonyms):
         with pytest.raises(UsageError):
@@ -296,9 +276,7 @@ class TestContract:
         expected = [ANALYZER.analyze(text) for text in texts]
         results: list[list[object]] = []
         shared = Analyzer()
-        workers = [
-            threading.Thread(target=lambda: results.append([*map(shared.analyze, texts)])) for _ in range(6)
-        ]
+        workers = [threading.Thread(target=lambda: results.append([*map(shared.analyze, texts)])) for _ in range(6)]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -308,7 +286,7 @@ class TestContract:
 
 class TestSpans:
     @pytest.mark.parametrize(
-        ("text", "query", "found"),
+        ("text", "query", "expected"),
         [
             ("重启ＱＸ－９００后", "qx-900", ["ＱＸ－９００"]),
             ("the runner was running", "run", ["running"]),
@@ -322,10 +300,10 @@ class TestSpans:
             ("Ⅷ a.b@x.com!", "x.com", ["x.com"]),
         ],
     )
-    def test_spans_are_places_in_the_original_text(self, text, query, found):
+    def test_spans_are_places_in_the_original_text(self, text, query, expected):
         analyzer = Analyzer(user_words=["Blue Moon认证"])
         words = analyzer.analyze_query(query)["words"]
-        assert [text[start:end] for start, end in analyzer.match_spans(text, words)] == found
+        assert [text[start:end] for start, end in analyzer.match_spans(text, words)] == expected
 
     def test_no_terms_no_spans(self):
         assert ANALYZER.match_spans("任何 text", []) == []
@@ -346,10 +324,10 @@ class TestProperties:
     def test_any_text_gives_well_formed_terms(self, text, context):
         terms = ANALYZER.analyze(text, context)
         for field in FIELDS:
-            found = getattr(terms, field)
-            assert terms.lengths[field] <= len(found)
-            assert (terms.lengths[field] > 0) == bool(found)
-            for term in found:
+            produced = getattr(terms, field)
+            assert terms.lengths[field] <= len(produced)
+            assert (terms.lengths[field] > 0) == bool(produced)
+            for term in produced:
                 assert 0 < len(term) <= 200
                 assert not any(character.isspace() for character in term)
                 term.encode()

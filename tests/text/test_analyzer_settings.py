@@ -17,7 +17,7 @@ TEXTS = {
 GROUPS = [("k8s", "Kubernetes"), ("refund", "退货款", "money back"), ("big apple", "New York")]
 
 
-def found(indexer: DualIndexer, query: str) -> list[str]:
+def doc_ids(indexer: DualIndexer, query: str) -> list[str]:
     return [hit.doc_id for hit in indexer.search(query, 10, mode="keyword")]
 
 
@@ -43,11 +43,11 @@ def folder(tmp_path):
         ("a hotel in the Big Apple", "n"),
     ],
 )
-def test_a_synonym_finds_what_its_group_says_without_a_new_index(folder, query, wanted):
+def test_a_synonym_matches_its_group_without_a_new_index(folder, query, wanted):
     with store(folder) as indexer:
-        before = found(indexer, query)
+        before = doc_ids(indexer, query)
     with store(folder, synonyms=GROUPS) as indexer:
-        after = found(indexer, query)
+        after = doc_ids(indexer, query)
     assert wanted not in before
     assert wanted in after
     assert set(before) <= set(after), "synonyms only widen"
@@ -56,16 +56,16 @@ def test_a_synonym_finds_what_its_group_says_without_a_new_index(folder, query, 
 def test_the_word_itself_comes_before_its_synonym(folder):
     with store(folder, synonyms=GROUPS) as indexer:
         indexer.index_documents([SourceDocument("s", "k8s 集群升级前请先备份 etcd。")])
-        assert found(indexer, "k8s 集群升级")[:2] == ["s", "k"]
+        assert doc_ids(indexer, "k8s 集群升级")[:2] == ["s", "k"]
 
 
 def test_settings_are_there_for_whoever_opens_the_store_without_any(folder):
     with store(folder, synonyms=GROUPS, stop_words=["天气"]) as indexer:
-        assert found(indexer, "天气 k8s") == ["k"]
+        assert doc_ids(indexer, "天气 k8s") == ["k"]
     with store(folder) as indexer:
-        assert found(indexer, "天气 k8s") == ["k"]
+        assert doc_ids(indexer, "天气 k8s") == ["k"]
     with store(folder, synonyms=[("退货款", "refund")]) as indexer:
-        assert set(found(indexer, "天气 k8s")) == {"o"}, "given anew, they replace the ones before"
+        assert set(doc_ids(indexer, "天气 k8s")) == {"o"}, "given anew, they replace the ones before"
 
 
 def test_user_words_need_another_analysis_of_the_texts_and_are_kept_as_well(folder):
@@ -74,7 +74,7 @@ def test_user_words_need_another_analysis_of_the_texts_and_are_kept_as_well(fold
     with DualIndexer(folder, "hash", analyzer=Analyzer(user_words=["退货款"]), reanalyze=True):
         pass
     with store(folder) as indexer:
-        assert found(indexer, "退货款")[0] == "t"
+        assert doc_ids(indexer, "退货款")[0] == "t"
         assert "退货款" in indexer.search("退货款", 1, mode="keyword")[0].explanation.matched
     with pytest.raises(StoreMismatchError):
         store(folder, stop_words=[])

@@ -48,9 +48,7 @@ pieces = st.sampled_from(
      "- item\n", "  - sub\n", "    x = 1\n", "def f():\n", "---\n", "title: t\n", "👩‍👩‍👧", "e\u0301", "🇨🇳", "\u3000", "a" * 40, "\x00", "\ud800"]
 )  # fmt: skip
 texts = st.lists(pieces, max_size=60).map("".join)
-settings = st.integers(1, 40).flatmap(
-    lambda size: st.tuples(st.just(size), st.integers(0, max(0, size // 2 - 1)))
-)
+settings = st.integers(1, 40).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, max(0, size // 2 - 1))))
 
 
 @given(texts, settings, st.sampled_from(KINDS))
@@ -67,8 +65,7 @@ def test_a_section_that_stands_alone_shares_no_chunk(text, size, kind, data):
     marks = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
     alone = data.draw(st.lists(st.booleans(), min_size=6, max_size=6))
     sections = [
-        Section(start, end, {"row": row}, joinable=not alone[row])
-        for row, (start, end) in enumerate(pairwise(marks))
+        Section(start, end, {"row": row}, joinable=not alone[row]) for row, (start, end) in enumerate(pairwise(marks))
     ]
     chunks = chunks_of(text, kind, sections, size=size)
     check_contract(text, chunks, size)
@@ -106,9 +103,7 @@ def test_no_chunk_starts_with_closing_punctuation(parts):
 
 @given(
     st.lists(
-        st.sampled_from(["👩‍👩‍👧", "e\u0301\u0323", "🇨🇳", "👍🏽", "字", "\r\n", "👨‍👩‍👧‍👦"]),
-        min_size=1,
-        max_size=60,
+        st.sampled_from(["👩‍👩‍👧", "e\u0301\u0323", "🇨🇳", "👍🏽", "字", "\r\n", "👨‍👩‍👧‍👦"]), min_size=1, max_size=60
     )
 )
 def test_what_reads_as_one_character_is_not_torn_apart(parts):
@@ -177,7 +172,7 @@ def test_settings_that_cannot_work_are_rejected_with_value_rule_and_remedy(wrong
     assert "must be" in str(caught.value)
 
 
-def test_the_fingerprint_tells_settings_apart():
+def test_the_fingerprint_distinguishes_settings():
     assert Chunking(100).fingerprint == Chunking(size=100, overlap=0).fingerprint
     assert len({Chunking(100).fingerprint, Chunking(101).fingerprint, Chunking(100, 1).fingerprint}) == 3
 
@@ -284,16 +279,12 @@ def test_a_hash_inside_a_fence_is_no_heading():
 
 
 def test_underlined_headings_and_marked_up_headings_are_read():
-    chunks = chunks_of(
-        "Title\n=====\n\n## The `run` [guide](x.md) ##\n\n" + "word " * 400, "markdown", size=100
-    )
+    chunks = chunks_of("Title\n=====\n\n## The `run` [guide](x.md) ##\n\n" + "word " * 400, "markdown", size=100)
     assert chunks[-1].locator["heading"] == "Title > The run guide"
 
 
 def test_code_is_cut_between_definitions_and_names_what_encloses_a_chunk():
-    methods = "\n\n".join(
-        f"    def method_{n}(self):\n        return {n} * 'some longer text'" for n in range(12)
-    )
+    methods = "\n\n".join(f"    def method_{n}(self):\n        return {n} * 'some longer text'" for n in range(12))
     text = f"import os\n\n\nclass Thing:\n{methods}\n\n\ndef main():\n    Thing()\n"
     chunks = chunks_of(text, "code", size=60)
     assert all(chunk.text.startswith(("import", "class", "def")) for chunk in chunks)

@@ -58,17 +58,13 @@ def test_a_question_finds_the_other_form(tmp_path, query, wanted):
 
 @pytest.mark.parametrize("query", ["30天内退货", "k8s 集群升级"])
 def test_another_way_to_say_it_does_not_make_an_answer_less_likely(tmp_path, query):
-    texts = [
-        "30天内退货可以全额退款。",
-        "k8s 集群升级前请备份。",
-        *(f"无关的第{n}段文字。" for n in "甲乙丙丁"),
-    ]
+    texts = ["30天内退货可以全额退款。", "k8s 集群升级前请备份。", *(f"无关的第{n}段文字。" for n in "甲乙丙丁")]
     groups = [("k8s", "Kubernetes", "容器编排平台")]
-    found = []
+    numbers = []
     for name, analyzer in (("plain", Analyzer()), ("wide", Analyzer(synonyms=groups))):
         with DualIndexer(tmp_path / name, "hash", analyzer=analyzer) as indexer:
             indexer.index_documents([SourceDocument(str(n), text) for n, text in enumerate(texts)])
-            found.append(indexer.search(query, 1))
-    plain, wide = found
+            numbers.append(indexer.search(query, 1))
+    plain, wide = numbers
     assert plain[0].doc_id == wide[0].doc_id
     assert wide.confidence >= plain.confidence - 1e-9

@@ -109,8 +109,7 @@ def test_random_bytes_are_no_text(seed):
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", b"\x7fELF\x02\x01\x01\x00" + bytes(50), b"\x01\x02\x03" * 30],
+    "data", [b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", b"\x7fELF\x02\x01\x01\x00" + bytes(50), b"\x01\x02\x03" * 30]
 )
 def test_binary_files_are_skipped_rather_than_failed(data):
     with pytest.raises(NotIndexableError):

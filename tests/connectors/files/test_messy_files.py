@@ -19,8 +19,7 @@ from langchain_agentrag.cli.app import app
 
 FOLDER = Path(os.environ.get("AGENTRAG_DATA", "absent")) / "messy_files"
 pytestmark = pytest.mark.skipif(
-    not (FOLDER / "MANIFEST.tsv").exists(),
-    reason="AGENTRAG_DATA does not name a folder that holds messy_files",
+    not (FOLDER / "MANIFEST.tsv").exists(), reason="AGENTRAG_DATA does not name a folder that holds messy_files"
 )
 
 
@@ -51,7 +50,7 @@ def manifest() -> list[dict[str, str]]:
         return list(csv.DictReader(lines, delimiter="\t"))
 
 
-def test_only_the_scan_fails_and_says_why(report: dict):
+def test_only_the_scan_fails_and_has_its_reason(report: dict):
     assert [failure["key"] for failure in report["failed"]] == ["scan_without_text.pdf"]
     assert "text layer" in report["failed"][0]["reason"]
 
@@ -61,7 +60,7 @@ def test_each_phrase_is_found_in_its_file(entry: dict[str, str], store: Path, re
     if not entry["phrase"]:
         return  # the scan: the test above
     hits = run("search", "--store", store, "-k", 5, entry["phrase"])["hits"]
-    found = [hit for hit in hits if hit["doc_id"].endswith(entry["file"])]
-    assert any(squeezed(entry["phrase"]) in squeezed(hit["text"] + hit["context"]) for hit in found), [
+    matching = [hit for hit in hits if hit["doc_id"].endswith(entry["file"])]
+    assert any(squeezed(entry["phrase"]) in squeezed(hit["text"] + hit["context"]) for hit in matching), [
         hit["doc_id"] for hit in hits
     ]

@@ -10,24 +10,7 @@ import pytest
 from langchain_agentrag.connectors.files.formats import read
 from langchain_agentrag.connectors.files.pdf import join_wrapped_lines
 from langchain_agentrag.errors import UnreadableSourceError
-from langchain_agentrag.text.chunking import Chunking, chunk_document
-from langchain_agentrag.types import SourceDocument
-
-MEGABYTE = 2**20
-
-
-def content(name, data):
-    return read(name, data.encode() if isinstance(data, str) else data, 10 * MEGABYTE)[1]
-
-
-def chunks_of(found, **settings):
-    document = SourceDocument("d", found.text, kind=found.kind, sections=found.sections)
-    return chunk_document(document, Chunking(**settings))
-
-
-def parts(found):
-    return [(found.text[s.start : s.end], dict(s.locator)) for s in found.sections]
-
+from tests.connectors.files.extraction import MEGABYTE, chunks_of, content, parts
 
 # --- PDF, written by hand -------------------------------------------------------------------------------------------
 
@@ -59,9 +42,9 @@ def pdf(*pages, image_only=False):
 
 
 def test_pdf_pages_are_sections():
-    found = content("x.pdf", pdf("First page text", "Second page text"))
-    assert parts(found) == [("First page text", {"page": 1}), ("Second page text", {"page": 2})]
-    assert found.metadata["pages"] == 2
+    extracted = content("x.pdf", pdf("First page text", "Second page text"))
+    assert parts(extracted) == [("First page text", {"page": 1}), ("Second page text", {"page": 2})]
+    assert extracted.metadata["pages"] == 2
 
 
 def test_a_scan_is_reported_as_such():
@@ -131,7 +114,7 @@ def word():
 
 
 def test_word_keeps_the_order_of_the_document_and_rows_together():
-    found = content("x.docx", word())
+    extracted = content("x.docx", word())
     order = [
         "页眉文字",
         "# 报告",
@@ -146,11 +129,11 @@ def test_word_keeps_the_order_of_the_document_and_rows_together():
         "- 第一项\n- 第二项",
         "页脚文字",
     ]
-    places = [found.text.index(part) for part in order]
+    places = [extracted.text.index(part) for part in order]
     assert places == sorted(places)
-    assert found.text.count("横并") == found.text.count("竖并") == 1
-    assert found.metadata["title"] == "年度报告"
-    (hit,) = [chunk for chunk in chunks_of(found) if "乙 | 200" in chunk.text]
+    assert extracted.text.count("横并") == extracted.text.count("竖并") == 1
+    assert extracted.metadata["title"] == "年度报告"
+    (hit,) = [chunk for chunk in chunks_of(extracted) if "乙 | 200" in chunk.text]
     assert "数据" in hit.text + hit.context
 
 
@@ -199,8 +182,8 @@ def slides():
 
 
 def test_slides_give_titles_groups_tables_and_notes():
-    found = content("x.pptx", slides())
-    texts = parts(found)
+    extracted = content("x.pptx", slides())
+    texts = parts(extracted)
     assert [place for _, place in texts] == [{"slide": 1}, {"slide": 3}]
     assert all(part in texts[0][0] for part in ("## 季度总结", "组内文字", "| 乙 | 200 |", "讲稿备注"))
     assert texts[1][0] == "## 下一步\n\n第一\n第二"
@@ -221,20 +204,18 @@ def test_excel_rows_carry_column_names_sheet_and_row():
     book.create_sheet("空表名")
     out = io.BytesIO()
     book.save(out)
-    found = content("x.xlsx", out.getvalue())
-    assert parts(found) == [
+    extracted = content("x.xlsx", out.getvalue())
+    assert parts(extracted) == [
         ("一月销售\n日期 | 品名 | 数量", {"sheet": "一月销售"}),
         ("日期: 2024-01-05\n品名: 茶叶\n数量: 3", {"sheet": "一月销售", "row": 2}),
         ("品名: 咖啡\n数量: 2.5", {"sheet": "一月销售", "row": 4}),
         ("空表名", {"sheet": "空表名"}),
     ]
-    assert chunks_of(found)[1].context == "一月销售"
+    assert chunks_of(extracted)[1].context == "一月销售"
 
 
 @pytest.mark.parametrize("suffix", ["docx", "pptx", "xlsx"])
-@pytest.mark.parametrize(
-    "data", [b"not a zip", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), word()[:3000]]
-)
+@pytest.mark.parametrize("data", [b"not a zip", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), word()[:3000]])
 def test_damaged_and_encrypted_office_files_are_reported_as_such(suffix, data):
     with pytest.raises(UnreadableSourceError, match=r"damaged|encrypted"):
         content(f"x.{suffix}", data)

@@ -17,44 +17,26 @@ from langchain_agentrag.connectors.files import FileSystemConnector
 from langchain_agentrag.connectors.files.formats import format_of, read, skip_reason
 from langchain_agentrag.errors import MissingExtraError, UnreadableSourceError
 from langchain_agentrag.text.chunking import Chunking, chunk_document
-from langchain_agentrag.types import SourceDocument
-
-MEGABYTE = 2**20
-
-
-def content(name, data):
-    return read(name, data.encode() if isinstance(data, str) else data, 10 * MEGABYTE)[1]
-
-
-def chunks_of(found, **settings):
-    document = SourceDocument("d", found.text, kind=found.kind, sections=found.sections)
-    return chunk_document(document, Chunking(**settings))
-
-
-def parts(found):
-    return [(found.text[s.start : s.end], dict(s.locator)) for s in found.sections]
-
+from tests.connectors.files.extraction import MEGABYTE, chunks_of, content, parts
 
 # --- CSV ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_byte_order_mark_does_not_stick_to_the_first_column():
-    found = content("x.csv", "country,city\n中国,上海\n".encode("utf-8-sig"))
-    assert found.metadata["columns"] == ["country", "city"]
-    assert parts(found) == [("country: 中国\ncity: 上海", {"row": 2})]
+    extracted = content("x.csv", "country,city\n中国,上海\n".encode("utf-8-sig"))
+    assert extracted.metadata["columns"] == ["country", "city"]
+    assert parts(extracted) == [("country: 中国\ncity: 上海", {"row": 2})]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_delimiters_are_found_and_uneven_rows_are_kept(delimiter):
     out = io.StringIO()
     writer = csv.writer(out, delimiter=delimiter)
-    writer.writerows(
-        [["name", "note"], ["甲", "一行\n两行"], ["乙"], ["丙", "x", "多出来"], ["丁", "1,5; 2|3\t4"]]
-    )
-    found = content("x.csv", out.getvalue())
-    assert [place["row"] for _, place in parts(found)] == [2, 3, 4, 5]
-    assert parts(found)[0][0] == "name: 甲\nnote: 一行\n两行"
-    assert parts(found)[2][0] == "name: 丙\nnote: x\n多出来"
+    writer.writerows([["name", "note"], ["甲", "一行\n两行"], ["乙"], ["丙", "x", "多出来"], ["丁", "1,5; 2|3\t4"]])
+    extracted = content("x.csv", out.getvalue())
+    assert [place["row"] for _, place in parts(extracted)] == [2, 3, 4, 5]
+    assert parts(extracted)[0][0] == "name: 甲\nnote: 一行\n两行"
+    assert parts(extracted)[2][0] == "name: 丙\nnote: x\n多出来"
 
 
 def test_numbers_in_the_first_row_make_no_header():
@@ -69,28 +51,27 @@ def test_a_stray_quote_does_not_swallow_the_file():
 
 
 def test_a_long_row_takes_its_name_along():
-    found = content("x.csv", f"标题,正文\n如何退款,{'第一步提交申请。' * 100}\n")
-    assert {chunk.context for chunk in chunks_of(found, size=200)} == {"如何退款"}
+    extracted = content("x.csv", f"标题,正文\n如何退款,{'第一步提交申请。' * 100}\n")
+    assert {chunk.context for chunk in chunks_of(extracted, size=200)} == {"如何退款"}
 
 
 # --- JSON, notebooks ------------------------------------------------------------------------------------------------
 
 
 def test_json_is_searchable_in_its_own_script():
-    found = content(
+    extracted = content(
         "x.json", json.dumps({"标题": "退款流程", "步骤": ["提交", "审核"], "嵌套": {"键": "\U0001f600"}})
     )
-    assert "\\u" not in found.text
-    assert found.text == "标题: 退款流程\n步骤:\n  - 提交\n  - 审核\n嵌套:\n  键: \U0001f600"
+    assert "\\u" not in extracted.text
+    assert extracted.text == "标题: 退款流程\n步骤:\n  - 提交\n  - 审核\n嵌套:\n  键: \U0001f600"
 
 
 def test_a_large_json_on_one_line_is_cut_by_paths():
     days = {
-        f"2024-01-{day:02}": [{"query": f"问题{day}" * 20, "response": f"回答{day}" * 20}] * 3
-        for day in range(1, 10)
+        f"2024-01-{day:02}": [{"query": f"问题{day}" * 20, "response": f"回答{day}" * 20}] * 3 for day in range(1, 10)
     }
-    found = content("x.json", json.dumps({"张三": {"history": days}}, ensure_ascii=False))
-    chunks = chunks_of(found)
+    extracted = content("x.json", json.dumps({"张三": {"history": days}}, ensure_ascii=False))
+    chunks = chunks_of(extracted)
     assert all("\n" in chunk.text for chunk in chunks)
     (hit,) = [chunk for chunk in chunks if "2024-01-07" in chunk.text]
     assert hit.context.startswith("张三 > history")
@@ -100,38 +81,25 @@ def test_a_large_json_on_one_line_is_cut_by_paths():
 def test_json_lines_are_read_under_either_name_and_keep_to_themselves():
     lines = "\n".join(json.dumps({"id": n, "inner": json.dumps({"话": f"第{n}句"})}) for n in range(3))
     for name in ("x.jsonl", "x.json", "x.ndjson"):
-        found = content(name, lines)
-        assert parts(found)[1] == ("id: 1\ninner:\n  话: 第1句", {"line": 2})
-        assert len(chunks_of(found)) == 3
+        extracted = content(name, lines)
+        assert parts(extracted)[1] == ("id: 1\ninner:\n  话: 第1句", {"line": 2})
+        assert len(chunks_of(extracted)) == 3
 
 
-@pytest.mark.parametrize(
-    "text", ['{"a": "\\u9000\\u6b3e", // comment\n}', "[" * 100_000, '{"a": 1', "nonsense"]
-)
+@pytest.mark.parametrize("text", ['{"a": "\\u9000\\u6b3e", // comment\n}', "[" * 100_000, '{"a": 1', "nonsense"])
 def test_broken_json_is_kept_as_text(text):
-    found = content("x.json", text)
-    assert found.text
-    assert "\\u" not in found.text
+    extracted = content("x.json", text)
+    assert extracted.text
+    assert "\\u" not in extracted.text
 
 
 def test_odd_json_values_are_survived():
     deep = {"k": "v"}
     for _ in range(400):
         deep = {"k": deep}
-    for value in (
-        deep,
-        [],
-        {},
-        None,
-        "x",
-        [[[]]],
-        {"": ""},
-        [1, "a", None],
-        {"a": "\ud83d"},
-        {"n": float("nan")},
-    ):
-        found = content("x.json", json.dumps(value))
-        found.text.encode()
+    for value in (deep, [], {}, None, "x", [[[]]], {"": ""}, [1, "a", None], {"a": "\ud83d"}, {"n": float("nan")}):
+        extracted = content("x.json", json.dumps(value))
+        extracted.text.encode()
 
 
 def test_notebooks_give_text_code_and_short_outputs():
@@ -145,13 +113,13 @@ def test_notebooks_give_text_code_and_short_outputs():
             {"cell_type": "code", "source": "", "outputs": []},
         ],
     }  # fmt: skip
-    found = content("x.ipynb", json.dumps(notebook))
-    assert [place["cell"] for _, place in parts(found)] == [1, 2, 3, 4]
-    assert parts(found)[1][0] == "```python\nprint('好')\n```\n\n```\n好\n```"
-    assert "ZeroDivisionError: x" in found.text
-    assert "AAAA" not in found.text
-    assert len(found.text) < 3000
-    assert chunks_of(found)[0].context == "标题"
+    extracted = content("x.ipynb", json.dumps(notebook))
+    assert [place["cell"] for _, place in parts(extracted)] == [1, 2, 3, 4]
+    assert parts(extracted)[1][0] == "```python\nprint('好')\n```\n\n```\n好\n```"
+    assert "ZeroDivisionError: x" in extracted.text
+    assert "AAAA" not in extracted.text
+    assert len(extracted.text) < 3000
+    assert chunks_of(extracted)[0].context == "标题"
 
 
 # --- HTML and text --------------------------------------------------------------------------------------------------
@@ -169,9 +137,9 @@ PAGE = """<?xml version="1.0" encoding="utf-8"?><!DOCTYPE html><html><head><titl
 
 
 def test_html_gives_the_words_a_reader_sees():
-    found = content("x.html", PAGE)
-    assert found.kind == "markdown"
-    assert found.metadata["title"] == "退款 & 换货"
+    extracted = content("x.html", PAGE)
+    assert extracted.kind == "markdown"
+    assert extracted.metadata["title"] == "退款 & 换货"
     for part in (
         "退款 说明",
         "我们支持七天无理由退款，适用于 Debian 项目。",
@@ -183,10 +151,10 @@ def test_html_gives_the_words_a_reader_sees():
         "```\ncode  here\n  kept\n```",
         "链接文字",
     ):
-        assert part in found.text
+        assert part in extracted.text
     for part in ("hidden", "color", "首页", "上一页", "comment", "秘密", "隐藏", "无脚本", "<"):
-        assert part not in found.text
-    assert chunks_of(found, size=12)[-1].context.endswith("步骤")
+        assert part not in extracted.text
+    assert chunks_of(extracted, size=12)[-1].context.endswith("步骤")
 
 
 def test_the_main_part_of_a_page_is_preferred():
@@ -208,13 +176,13 @@ def test_the_main_part_of_a_page_is_preferred():
     ],
 )
 def test_odd_html_is_survived(page):
-    found = content("x.html", page or " ")
-    assert "深处" not in page or "深处" in found.text
+    extracted = content("x.html", page or " ")
+    assert "深处" not in page or "深处" in extracted.text
 
 
 def test_text_packed_with_gzip_is_read_by_its_inner_name():
-    found_format, found = read("notes.md.gz", gzip.compress("# 标题\n\n正文".encode()), MEGABYTE)
-    assert (found_format, found.kind) == ("markdown", "markdown")
+    kind, extracted = read("notes.md.gz", gzip.compress("# 标题\n\n正文".encode()), MEGABYTE)
+    assert (kind, extracted.kind) == ("markdown", "markdown")
     with pytest.raises(NotIndexableError):
         read("x.png.gz", gzip.compress(b"x"), MEGABYTE)
     with pytest.raises(UnreadableSourceError, match="damaged"):
@@ -226,11 +194,11 @@ def test_text_packed_with_gzip_is_read_by_its_inner_name():
     [("README", b"", "text"), ("run", b"#!/bin/sh\n", "code"), ("Dockerfile", b"", "code"), ("paper", b"%PDF-1.5", "pdf"),
      ("page", b"\n<!DOCTYPE HTML>", "html"), ("a.PY", b"", "code"), ("b.Md", b"", "markdown"), ("c.yaml", b"", "config")],
 )  # fmt: skip
-def test_formats_are_told_by_name_then_by_first_bytes(name, head, expected):
+def test_formats_are_detected_by_name_then_by_first_bytes(name, head, expected):
     assert format_of(name, head) == expected
 
 
-def test_every_reason_to_leave_a_file_out_says_what_it_is():
+def test_every_reason_to_skip_a_file_names_its_cause():
     assert "image" in skip_reason("a/B.PNG")
     assert "archive" in skip_reason("x.tar.gz")
     assert skip_reason("x.gz.md") is None
@@ -263,12 +231,12 @@ def test_every_real_file_gives_its_known_phrase():
         pytest.skip("AGENTRAG_DATA does not name a folder that holds messy_files")
     with (folder / "MANIFEST.tsv").open(encoding="utf-8") as manifest:
         phrases = {row["file"]: row["phrase"] for row in csv.DictReader(manifest, delimiter="\t")}
-    seen = set()
+    files = set()
     for item in FileSystemConnector(folder).items():
         assert isinstance(item, SourceItem)
         if item.key == "MANIFEST.tsv":
             continue
-        seen.add(item.key)
+        files.add(item.key)
         if item.key == "scan_without_text.pdf":
             with pytest.raises(UnreadableSourceError, match="no text layer"):
                 item.load()
@@ -277,4 +245,4 @@ def test_every_real_file_gives_its_known_phrase():
         assert phrases[item.key] in document.text, item.key
         chunks = chunk_document(document, Chunking())
         assert any(squeezed(phrases[item.key]) in squeezed(chunk.text) for chunk in chunks), item.key
-    assert seen == set(phrases)
+    assert files == set(phrases)

@@ -53,7 +53,7 @@ def test_files_are_listed_once_in_order_with_readable_ids(docs):
 
 
 @pytest.mark.parametrize(
-    ("glob", "found"),
+    ("glob", "expected"),
     [
         ("**/*", ["a/b/deep.txt", "a/code.py", "guide.md", "z.md"]),
         ("*.md", ["guide.md", "z.md"]),
@@ -66,8 +66,8 @@ def test_files_are_listed_once_in_order_with_readable_ids(docs):
         (["*.md", "**/deep.*"], ["a/b/deep.txt", "guide.md", "z.md"]),
     ],
 )
-def test_globs_choose_files(docs, glob, found):
-    assert listed(FileSystemConnector(docs, glob=glob)) == found
+def test_globs_choose_files(docs, glob, expected):
+    assert listed(FileSystemConnector(docs, glob=glob)) == expected
 
 
 def test_exclude_prunes_files_and_folders(docs):
@@ -83,8 +83,7 @@ def test_impossible_globs_are_rejected_with_the_remedy(docs, glob):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"max_bytes": 0}, {"max_bytes": "1"}, {"name": ""}, {"name": "/x"}, {"metadata": {"agent_id": "a"}}],
+    "settings", [{"max_bytes": 0}, {"max_bytes": "1"}, {"name": ""}, {"name": "/x"}, {"metadata": {"agent_id": "a"}}]
 )
 def test_impossible_settings_are_rejected(docs, settings):
     with pytest.raises(UsageError):
@@ -96,13 +95,7 @@ def test_impossible_settings_are_rejected(docs, settings):
 def test_links_loops_specials_and_hidden_names_are_survived_and_reported(tmp_path):
     write(
         tmp_path,
-        {
-            "a.md": "a",
-            "z.md": "z",
-            ".git/config": "[core]",
-            "noise.txt": os.urandom(300_000),
-            "sub/inner.md": "i",
-        },
+        {"a.md": "a", "z.md": "z", ".git/config": "[core]", "noise.txt": os.urandom(300_000), "sub/inner.md": "i"},
     )
     (tmp_path / "broken.md").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to(".")
@@ -116,9 +109,7 @@ def test_links_loops_specials_and_hidden_names_are_survived_and_reported(tmp_pat
         connector = FileSystemConnector(tmp_path, follow_links=follow)
         assert listed(connector) == ["a.md", "noise.txt", "sub/inner.md", "z.md"]
         left_out = gaps(connector)
-        assert {"broken.md", "loop", "self.md", ".#lock.md", "twin.md", "pipe.md", ".git", "sub/up"} <= set(
-            left_out
-        )
+        assert {"broken.md", "loop", "self.md", ".#lock.md", "twin.md", "pipe.md", ".git", "sub/up"} <= set(left_out)
         assert all(gap.reason for gap in left_out.values())
     assert time.monotonic() - started < 10
     with pytest.raises(UnreadableSourceError):
@@ -168,9 +159,7 @@ def test_ignore_files_of_the_repository_around_the_folder_count(tmp_path):
     assert listed(FileSystemConnector(tmp_path / "docs")) == ["b.md"]
 
 
-def test_a_folder_whose_ignore_file_cannot_be_read_is_not_indexed_as_if_it_ignored_nothing(
-    tmp_path, monkeypatch
-):
+def test_a_folder_whose_ignore_file_cannot_be_read_is_not_indexed_as_if_it_ignored_nothing(tmp_path, monkeypatch):
     write(tmp_path, {"sub/.agentragignore": "secret.md", "sub/secret.md": "x", "a.md": "a"})
     read_bytes = Path.read_bytes
 
@@ -219,9 +208,7 @@ def test_a_single_file_is_a_source(docs):
 
 def test_versions_change_with_content_time_and_constants_and_with_nothing_else(docs):
     def version(**settings):
-        return next(
-            item.version for item in FileSystemConnector(docs, **settings).items() if item.key == "z.md"
-        )
+        return next(item.version for item in FileSystemConnector(docs, **settings).items() if item.key == "z.md")
 
     before = version()
     assert before == version() == version(glob="*.md")
@@ -249,9 +236,7 @@ def test_a_source_is_known_by_its_place_owner_and_name(docs, tmp_path, monkeypat
     assert identity == FileSystemConnector(docs, glob="*.md").connector_id
     assert identity != FileSystemConnector(other).connector_id
     assert identity != FileSystemConnector(docs, agent_id="a").connector_id
-    assert (
-        FileSystemConnector(docs, name="n").connector_id == FileSystemConnector(other, name="n").connector_id
-    )
+    assert FileSystemConnector(docs, name="n").connector_id == FileSystemConnector(other, name="n").connector_id
     monkeypatch.chdir(tmp_path)
     assert identity == FileSystemConnector("docs").connector_id
     assert str(tmp_path) not in identity
@@ -275,7 +260,7 @@ def test_ids_are_the_same_in_every_process(docs):
     assert len(outputs) == 1
 
 
-def test_metadata_says_where_a_document_comes_from(docs):
+def test_metadata_has_the_source_of_a_document(docs):
     (document,) = load(FileSystemConnector(docs, agent_id="agent", metadata={"team": "甲"}), "guide.md")
     assert document.agent_id == "agent"
     metadata = document.metadata

@@ -19,7 +19,7 @@ def indexer(tmp_path: Path) -> Iterator[DualIndexer]:
 
 
 def read(source: Any, **options: Any) -> list[Any]:
-    """Documents of a source, for the agent "planner" unless told otherwise; fails when something cannot be read."""
+    """Documents of a source, for the agent "planner" by default; fails when something cannot be read."""
     if "agent_id" not in options and "shared" not in options:
         options["agent_id"] = "planner"
     connector = AgentMemoryConnector(source, **options)
@@ -27,8 +27,6 @@ def read(source: Any, **options: Any) -> list[Any]:
     return [document for item in items for document in item.load()]
 
 
-def told(documents: list[Any]) -> list[tuple[Any, ...]]:
+def texts_by_role(documents: list[Any]) -> list[tuple[Any, ...]]:
     """Role or tool, and text."""
-    return [
-        (document.metadata.get("tool") or document.metadata["role"], document.text) for document in documents
-    ]
+    return [(document.metadata.get("tool") or document.metadata["role"], document.text) for document in documents]

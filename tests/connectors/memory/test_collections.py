@@ -20,7 +20,7 @@ COLLECTIONS = ("locomo_en_memory", "madial_zh_en_memory", "memorybank_zh_en")
 
 
 @pytest.mark.parametrize("collection", COLLECTIONS)
-def test_nobody_is_shown_a_memory_of_somebody_else(collection, tmp_path, monkeypatch):
+def test_no_agent_sees_a_memory_of_another_one(collection, tmp_path, monkeypatch):
     folder = DATA / collection
     if not folder.exists():
         pytest.skip(f"AGENTRAG_DATA does not name a folder that holds {collection}")
@@ -28,20 +28,14 @@ def test_nobody_is_shown_a_memory_of_somebody_else(collection, tmp_path, monkeyp
     monkeypatch.delitem(sys.modules, "memory", raising=False)
     import memory
 
-    agents = sorted({query["metadata"]["agent_id"] for query in memory.read_jsonl(folder / "queries.jsonl")})[
-        :4
-    ]
+    agents = sorted({query["metadata"]["agent_id"] for query in memory.read_jsonl(folder / "queries.jsonl")})[:4]
     table = MemoryTable(f"sqlite:///{tmp_path}/memory.db")
     assert memory.fill(table, folder, set(agents)) == set(agents)
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         report = indexer.sync(AgentMemoryConnector(table, agent_id=lambda session: session.agent_id))
         assert report.failed == ()
         assert indexer.stats().shared_documents == 0
-        queries = [
-            q for q in memory.read_jsonl(folder / "queries.jsonl") if q["metadata"]["agent_id"] in agents
-        ]
-        answers = memory.run(
-            indexer, queries[:60], agents, "hybrid"
-        )  # ends with SystemExit at the first that leaks
+        queries = [q for q in memory.read_jsonl(folder / "queries.jsonl") if q["metadata"]["agent_id"] in agents]
+        answers = memory.run(indexer, queries[:60], agents, "hybrid")  # ends with SystemExit at the first that leaks
         assert sum(map(bool, answers.values())) == len(answers)
     table.close()

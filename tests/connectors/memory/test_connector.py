@@ -14,7 +14,7 @@ from langchain_agentrag import AgentMemoryConnector, DualIndexer
 from langchain_agentrag.connector import Gap
 from langchain_agentrag.connectors.memory import MemoryTable, Turn, table
 from langchain_agentrag.errors import ConnectorError, MissingExtraError, ScopeError, UsageError
-from tests.connectors.memory.conftest import read, told
+from tests.connectors.memory.conftest import read, texts_by_role
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -39,12 +39,11 @@ def gaps(connector):
 
 class TestWhose:
     @pytest.mark.parametrize(
-        "given",
-        [{}, {"agent_id": None}, {"agent_id": "a", "shared": True}, {"agent_id": ""}, {"agent_id": 7}],
+        "options", [{}, {"agent_id": None}, {"agent_id": "a", "shared": True}, {"agent_id": ""}, {"agent_id": 7}]
     )
-    def test_it_must_be_said_and_said_once(self, log, given):
+    def test_exactly_one_way_to_name_the_agent_is_required(self, log, options):
         with pytest.raises(ScopeError, match="agent_id"):
-            AgentMemoryConnector(log, **given)
+            AgentMemoryConnector(log, **options)
 
     def test_an_agent_in_the_metadata_is_refused(self, log):
         with pytest.raises(UsageError, match="pass agent_id"):
@@ -100,17 +99,14 @@ class TestWhose:
 
 class TestOwnTable:
     def entries(self, *texts, session="s"):
-        return [
-            Turn(session=session, entry_id=str(n), role="user", text=t, time=NOON)
-            for n, t in enumerate(texts)
-        ]
+        return [Turn(session=session, entry_id=str(n), role="user", text=t, time=NOON) for n, t in enumerate(texts)]
 
     @pytest.fixture
     def memory(self, tmp_path):
-        made = MemoryTable(f"sqlite:///{tmp_path}/memory.db")
+        table = MemoryTable(f"sqlite:///{tmp_path}/memory.db")
         for agent in ("a", "A", "a "):
-            made.append(agent, self.entries(f"{agent}: 你好", f"{agent}: hello"))
-        return made
+            table.append(agent, self.entries(f"{agent}: 你好", f"{agent}: hello"))
+        return table
 
     @pytest.mark.parametrize("form", ["table", "url", "engine", "file"])
     def test_only_the_rows_of_the_agent_are_read(self, memory, tmp_path, form):
@@ -120,7 +116,7 @@ class TestOwnTable:
             "engine": memory.engine,
             "file": tmp_path / "memory.db",
         }[form]
-        assert told(read(source, agent_id="a")) == [("user", "a: 你好"), ("user", "a: hello")]
+        assert texts_by_role(read(source, agent_id="a")) == [("user", "a: 你好"), ("user", "a: hello")]
         assert gaps(AgentMemoryConnector(source, agent_id="a")) == []
 
     def test_what_the_recorder_indexed_is_not_indexed_twice(self, memory, indexer):
@@ -187,7 +183,7 @@ class TestWhere:
             MemoryTable(url, table=name).append("a", TestOwnTable().entries(name, session=name))
         with pytest.raises(UsageError, match=r"Several.*'one' \(agentrag\), 'two' \(agentrag\).*table="):
             indexer.sync(AgentMemoryConnector(url, agent_id="a"))
-        assert told(read(url, agent_id="a", table="two")) == [("user", "two")]
+        assert texts_by_role(read(url, agent_id="a", table="two")) == [("user", "two")]
         with pytest.raises(UsageError, match="Found no agent memory as 'langgraph-store'"):
             indexer.sync(AgentMemoryConnector(url, agent_id="a", backend="langgraph-store"))
 
@@ -249,9 +245,7 @@ def test_an_unchanged_session_is_not_loaded(tmp_path, indexer, monkeypatch):
     indexer.sync(connector)
     loaded, original = [], table.MemoryTable.read
     monkeypatch.setattr(
-        table.MemoryTable,
-        "read",
-        lambda self, *a, **k: loaded.append(k["session"]) or original(self, *a, **k),
+        table.MemoryTable, "read", lambda self, *a, **k: loaded.append(k["session"]) or original(self, *a, **k)
     )
     indexer.sync(connector)
     assert loaded == []
@@ -262,9 +256,7 @@ def test_an_unchanged_session_is_not_loaded(tmp_path, indexer, monkeypatch):
 
 def test_the_documents_are_found_by_word_in_both_languages(tmp_path):
     memory = MemoryTable(f"sqlite:///{tmp_path}/memory.db")
-    memory.append(
-        "a", TestOwnTable().entries("上次那个 E1102 是换了滤网解决的", "The invoice number is INV-2024-17")
-    )
+    memory.append("a", TestOwnTable().entries("上次那个 E1102 是换了滤网解决的", "The invoice number is INV-2024-17"))
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.sync(AgentMemoryConnector(memory, agent_id="a"))
         for query, word in (("E1102 怎么解决", "滤网"), ("invoice number", "INV-2024-17"), ("滤网", "E1102")):

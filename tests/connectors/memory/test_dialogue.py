@@ -24,11 +24,7 @@ def joined(*raws, problems=None, **reading):
 
 def asks(tool: str, call_id: str | None, **arguments):
     if call_id is None:
-        return {
-            "role": "assistant",
-            "content": None,
-            "function_call": {"name": tool, "arguments": str(arguments)},
-        }
+        return {"role": "assistant", "content": None, "function_call": {"name": tool, "arguments": str(arguments)}}
     return {
         "role": "assistant",
         "content": None,
@@ -45,15 +41,15 @@ def shape(entries):
 
 
 def test_a_conversation_keeps_its_order_and_its_numbers():
-    found = joined(
+    entries = joined(
         {"role": "user", "content": "退款"},
         asks("search", "c1", q="退款"),
         answers("七天", "c1"),
         {"role": "assistant", "content": "好的"},
     )
-    assert shape(found) == [("user", "退款"), ("search", "七天"), ("assistant", "好的")]
-    assert [entry.position for entry in found] == [0, 1, 2]
-    assert [entry.entry_id for entry in found] == ["0", "1:call:0", "3"]
+    assert shape(entries) == [("user", "退款"), ("search", "七天"), ("assistant", "好的")]
+    assert [entry.position for entry in entries] == [0, 1, 2]
+    assert [entry.entry_id for entry in entries] == ["0", "1:call:0", "3"]
 
 
 def test_parallel_calls_meet_their_results_in_any_order():
@@ -67,10 +63,8 @@ def test_parallel_calls_meet_their_results_in_any_order():
 
 
 def test_ids_that_come_again_belong_to_the_call_that_waits():
-    found = joined(
-        asks("a", "call_1"), answers("one", "call_1"), asks("b", "call_1"), answers("two", "call_1")
-    )
-    assert shape(found) == [("a", "one"), ("b", "two")]
+    entries = joined(asks("a", "call_1"), answers("one", "call_1"), asks("b", "call_1"), answers("two", "call_1"))
+    assert shape(entries) == [("a", "one"), ("b", "two")]
 
 
 def test_old_function_calls_are_joined_by_name():
@@ -79,14 +73,14 @@ def test_old_function_calls_are_joined_by_name():
 
 
 def test_a_result_whose_call_is_lost_stands_for_itself():
-    (found,) = joined(answers("七天", "c9"))
-    assert isinstance(found, ToolCall)
-    assert (found.tool, found.result, found.call_id) == ("", "七天", "c9")
+    (entry,) = joined(answers("七天", "c9"))
+    assert isinstance(entry, ToolCall)
+    assert (entry.tool, entry.result, entry.call_id) == ("", "七天", "c9")
 
 
 def test_a_call_that_was_never_answered_is_known_to_have_no_outcome():
-    (found,) = joined(asks("search", "c1", q="x"))
-    assert (found.result, found.outcome) == (None, "unknown")
+    (entry,) = joined(asks("search", "c1", q="x"))
+    assert (entry.result, entry.outcome) == (None, "unknown")
 
 
 def test_a_result_that_comes_later_belongs_to_the_same_entry():
@@ -95,7 +89,7 @@ def test_a_result_that_comes_later_belongs_to_the_same_entry():
     assert [entry.entry_id for entry in before] == [entry.entry_id for entry in after]
 
 
-def test_system_messages_are_left_out_unless_asked_for():
+def test_system_messages_are_left_out_by_default():
     raws = (
         {"role": "system", "content": "You are"},
         {"role": "developer", "content": "Be"},
@@ -134,41 +128,37 @@ def test_every_form_of_a_time_is_the_same_moment(form):
     assert parse_timestamp(STAMPS[form], SHANGHAI) == NOON
 
 
-def test_a_naive_time_is_utc_when_no_zone_is_given():
+def test_a_naive_time_is_utc_by_default():
     assert parse_timestamp("2024-05-01T04:00:00") == NOON
 
 
 @pytest.mark.parametrize("stamp", ["yesterday", -1, float("nan"), True, {}, "2024-13-45"])
 def test_a_time_that_is_none_is_reported_and_the_entry_kept(stamp):
     problems = []
-    (found,) = joined({"role": "user", "content": "x", "timestamp": stamp}, problems=problems)
-    assert (found.text, found.time) == ("x", None)
+    (entry,) = joined({"role": "user", "content": "x", "timestamp": stamp}, problems=problems)
+    assert (entry.text, entry.time) == ("x", None)
     assert len(problems) == 1
 
 
 def test_equal_and_backward_times_keep_the_stored_order():
     times = [0, 0, 0, -0.04, 1, 1]
-    raws = [
-        {"role": "user", "content": str(n), "timestamp": 1714536000 + offset}
-        for n, offset in enumerate(times)
-    ]
+    raws = [{"role": "user", "content": str(n), "timestamp": 1714536000 + offset} for n, offset in enumerate(times)]
     assert [entry.text for entry in joined(*raws)] == list("012345")
 
 
 def test_calls_of_one_message_keep_their_results_whatever_their_ids():
     """Models give two calls one id, or none at all; results then come in the order of the calls."""
     for ids in (("c1", "c1"), (None, None), ("c1", "c2")):
-        asked = [
+        tool_calls = [
             {"id": name, "function": {"name": "weather", "arguments": f'{{"城市": "{city}"}}'}}
             for name, city in zip(ids, ("北京", "Oslo"), strict=True)
         ]
         brought = [
-            {"role": "tool", "name": "weather", "content": said}
-            | ({} if name is None else {"tool_call_id": name})
-            for name, said in zip(ids, ("晴", "rain"), strict=True)
+            {"role": "tool", "name": "weather", "content": weather} | ({} if name is None else {"tool_call_id": name})
+            for name, weather in zip(ids, ("晴", "rain"), strict=True)
         ]
-        raw = [{"role": "assistant", "content": None, "tool_calls": asked}, *brought]
+        raw = [{"role": "assistant", "content": None, "tool_calls": tool_calls}, *brought]
         raw = [*raw, {"role": "user", "content": "again"}, *raw]  # the same ids once more, later
-        found = [entry for entry in joined(*raw) if isinstance(entry, ToolCall)]
-        told = [(entry.arguments["城市"], entry.result) for entry in found]
-        assert told == [("北京", "晴"), ("Oslo", "rain")] * 2, ids
+        calls_of_tools = [entry for entry in joined(*raw) if isinstance(entry, ToolCall)]
+        calls = [(entry.arguments["城市"], entry.result) for entry in calls_of_tools]
+        assert calls == [("北京", "晴"), ("Oslo", "rain")] * 2, ids

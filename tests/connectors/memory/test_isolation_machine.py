@@ -33,7 +33,7 @@ class Memories(RuleBasedStateMachine):
         self.log.touch()
         self.lines: list[dict] = []
         self.recorded: dict[str, dict[tuple[str, str], str]] = {agent: {} for agent in AGENTS}
-        self.seen: dict[str, dict[str, list[str]]] = {agent: {"table": [], "log": []} for agent in AGENTS}
+        self.visible: dict[str, dict[str, list[str]]] = {agent: {"table": [], "log": []} for agent in AGENTS}
         self.mapping: dict[str, str | None] = {}
         self.count = 0
 
@@ -61,16 +61,16 @@ class Memories(RuleBasedStateMachine):
     @rule(agent=who, session=st.none() | sessions)
     def erase(self, agent: str, session: str | None) -> None:
         self.table.delete(agent, session=session)
-        held = self.recorded[agent]
+        recorded = self.recorded[agent]
         self.recorded[agent] = (
-            {} if session is None else {key: text for key, text in held.items() if key[0] != session}
+            {} if session is None else {key: text for key, text in recorded.items() if key[0] != session}
         )
 
     @rule(agent=who)
     def sync_one(self, agent: str) -> None:
         report = self.indexer.for_agent(agent).sync(AgentMemoryConnector(self.table, agent_id=agent))
         assert (report.failed, report.skipped) == ((), ())
-        self.seen[agent]["table"] = sorted(self.recorded[agent].values())
+        self.visible[agent]["table"] = sorted(self.recorded[agent].values())
 
     @rule(agent=st.none() | who, session=sessions)
     def say(self, agent: str | None, session: str) -> None:
@@ -99,19 +99,19 @@ class Memories(RuleBasedStateMachine):
                 for line in self.lines
                 if line.get("agent_id", self.mapping.get(line["session"])) == agent
             ]
-            kept = [  # what was stored of a session that nobody owns now stays where it was
+            unmapped_texts = [  # what was stored of a session that nobody owns now stays where it was
                 line["content"]
                 for line in self.lines
                 if "agent_id" not in line
                 and line["session"] in unmapped
-                and line["content"] in self.seen[agent]["log"]
+                and line["content"] in self.visible[agent]["log"]
             ]
-            self.seen[agent]["log"] = sorted(mine + kept)
+            self.visible[agent]["log"] = sorted(mine + unmapped_texts)
 
     @rule(agent=who)
     def forget(self, agent: str) -> None:
         self.indexer.forget_agent(agent)
-        self.seen[agent] = {"table": [], "log": []}
+        self.visible[agent] = {"table": [], "log": []}
         # what is still in the sources comes back with the next sync of its source, and nowhere else
         self.sync_one(agent)
         self.sync_log()
@@ -123,9 +123,7 @@ class Memories(RuleBasedStateMachine):
         for agent in AGENTS:
             hits = self.indexer.search("记忆 memory", k=200, agent_id=agent, mode="vector")
             assert {hit.agent_id for hit in hits} <= {agent}
-            assert sorted(hit.text for hit in hits) == sorted(
-                self.seen[agent]["table"] + self.seen[agent]["log"]
-            )
+            assert sorted(hit.text for hit in hits) == sorted(self.visible[agent]["table"] + self.visible[agent]["log"])
         assert list(self.indexer.search("记忆 memory", k=200)) == []
 
 

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
 
 from langchain_agentrag import AgentMemoryConnector
 from langchain_agentrag.errors import ConnectorError
-from tests.connectors.memory.conftest import read, told
+from tests.connectors.memory.conftest import read, texts_by_role
 
 MESSAGES = [
     {"role": "user", "additional_kwargs": {}, "blocks": [{"block_type": "text", "text": "退款怎么办"}]},
@@ -18,14 +18,9 @@ MESSAGES = [
     {"role": "tool", "additional_kwargs": {"tool_call_id": "c1"}, "blocks": [{"block_type": "text", "text": "七天"}]},
     {"role": "assistant", "content": "好的", "additional_kwargs": {}},
 ]  # fmt: skip
-TOLD = [("user", "退款怎么办"), ("search", 'search(q="退款")\n→ 七天'), ("assistant", "好的")]
+TEXTS_BY_ROLE = [("user", "退款怎么办"), ("search", 'search(q="退款")\n→ 七天'), ("assistant", "好的")]
 STORE = {"store": {"chat_history": MESSAGES}, "class_name": "SimpleChatStore"}
-BUFFER = {
-    "chat_store": STORE,
-    "chat_store_key": "chat_history",
-    "token_limit": 3000,
-    "class_name": "ChatMemoryBuffer",
-}
+BUFFER = {"chat_store": STORE, "chat_store_key": "chat_history", "token_limit": 3000, "class_name": "ChatMemoryBuffer"}
 CONTEXT = {"state": {"state_data": {"_data": {"memory": json.dumps(
     {"__is_component": True, "value": BUFFER, "qualified_name": "llama_index.core.memory.ChatMemoryBuffer"})}}}}  # fmt: skip
 
@@ -48,13 +43,11 @@ DOCUMENTS = {
 def test_every_dumped_form_is_read(tmp_path, form, ascii_only):
     path = tmp_path / "memory.json"
     path.write_text(json.dumps(DOCUMENTS[form], ensure_ascii=ascii_only, indent=2), encoding="utf-8")
-    assert told(read(path)) == TOLD
+    assert texts_by_role(read(path)) == TEXTS_BY_ROLE
 
 
 def lines(path, *records):
-    path.write_text(
-        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8"
-    )
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     return path
 
 
@@ -100,12 +93,12 @@ LOGS = {
 
 @pytest.mark.parametrize("form", LOGS)
 def test_every_form_of_a_log_is_read(tmp_path, form):
-    assert told(read(lines(tmp_path / "log.jsonl", *LOGS[form]))) == TOLD
+    assert texts_by_role(read(lines(tmp_path / "log.jsonl", *LOGS[form]))) == TEXTS_BY_ROLE
 
 
 def test_an_empty_log_holds_nothing_yet_and_any_name_will_do_for_a_full_one(tmp_path):
     assert read(lines(tmp_path / "log.jsonl")) == []
-    assert told(read(lines(tmp_path / "chat.log", *OPENAI))) == TOLD
+    assert texts_by_role(read(lines(tmp_path / "chat.log", *OPENAI))) == TEXTS_BY_ROLE
 
 
 def test_times_and_sessions_of_lines_are_kept(tmp_path):
@@ -114,8 +107,8 @@ def test_times_and_sessions_of_lines_are_kept(tmp_path):
         {"role": "user", "content": "一", "session_id": "s", "timestamp": "2024-05-01T12:00:00+08:00"},
         {"role": "user", "content": "二", "metadata": {"thread_id": "t"}, "created_at": 1714536000},
     )
-    found = {d.text: (d.metadata["session"], d.metadata["time"].isoformat()) for d in read(path)}
-    assert found == {"一": ("s", "2024-05-01T04:00:00+00:00"), "二": ("t", "2024-05-01T04:00:00+00:00")}
+    facts = {d.text: (d.metadata["session"], d.metadata["time"].isoformat()) for d in read(path)}
+    assert facts == {"一": ("s", "2024-05-01T04:00:00+00:00"), "二": ("t", "2024-05-01T04:00:00+00:00")}
 
 
 def test_a_log_that_grows_is_read_where_it_grew(tmp_path, indexer):
@@ -145,16 +138,12 @@ def test_lines_that_cannot_be_read_are_reported_and_the_others_taken(tmp_path, i
     report = indexer.sync(AgentMemoryConnector(path, agent_id="a"))
     assert report.added == 2
     assert [failure.key for failure in report.failed] == ["log:4", "log:5"]
-    assert [skipped.reason for skipped in report.skipped] == [
-        "2 line(s) hold neither a message nor a conversation"
-    ]
+    assert [skipped.reason for skipped in report.skipped] == ["2 line(s) hold neither a message nor a conversation"]
 
 
 def test_a_message_that_cannot_be_read_does_not_take_the_others_along(tmp_path, indexer):
     path = tmp_path / "memory.json"
-    path.write_text(
-        json.dumps({"store": {"k": [MESSAGES[0], {"nothing": "SECRET"}, MESSAGES[3]]}}), encoding="utf-8"
-    )
+    path.write_text(json.dumps({"store": {"k": [MESSAGES[0], {"nothing": "SECRET"}, MESSAGES[3]]}}), encoding="utf-8")
     report = indexer.sync(AgentMemoryConnector(path, agent_id="a"))
     assert (report.added, len(report.failed)) == (2, 1)
     assert "entry 1" in report.failed[0].reason
@@ -181,7 +170,7 @@ def test_a_folder_of_files_is_one_source(tmp_path, indexer):
 
 
 @pytest.mark.parametrize("content", ["", "[", '{"name": "x"}', '"text"', "7", "[1]"])
-def test_a_file_that_holds_no_history_says_so(tmp_path, content):
+def test_a_file_without_a_history_is_an_error(tmp_path, content):
     path = tmp_path / "memory.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConnectorError, match=r"Nothing was deleted.*Known formats"):
@@ -189,9 +178,7 @@ def test_a_file_that_holds_no_history_says_so(tmp_path, content):
 
 
 @pytest.mark.parametrize("empty", ["[]", '{"store": {}}'])
-def test_a_file_that_is_half_written_deletes_nothing_and_one_that_was_emptied_everything(
-    tmp_path, indexer, empty
-):
+def test_a_file_that_is_half_written_deletes_nothing_and_one_that_was_emptied_everything(tmp_path, indexer, empty):
     folder = tmp_path / "logs"
     folder.mkdir()
     (folder / "other.json").write_text(json.dumps(STORE), encoding="utf-8")

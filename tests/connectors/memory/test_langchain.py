@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from sqlalchemy import create_engine, text
 
 from langchain_agentrag import AgentMemoryConnector
-from tests.connectors.memory.conftest import read, told
+from tests.connectors.memory.conftest import read, texts_by_role
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -30,7 +30,7 @@ MESSAGES = [
     ToolMessage("七天之内可以退款", tool_call_id="c1"),
     AIMessage([{"type": "text", "text": "Refunds take seven days."}]),
 ]
-TOLD = [
+TEXTS_BY_ROLE = [
     ("user", "订单 A-1042 的退款怎么办？"),
     ("search_orders", 'search_orders(query="退款", limit=3)\n→ 七天之内可以退款'),
     ("assistant", "Refunds take seven days."),
@@ -46,9 +46,9 @@ def url(request, tmp_path):
 
 @pytest.fixture
 def engine(url):
-    made = create_engine(url)
-    yield made
-    made.dispose()
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def history(engine):
     name = f"message_store_{uuid.uuid4().hex[:8]}"
 
     def write(session: str, messages) -> SQLChatMessageHistory:
-        made = SQLChatMessageHistory(session, table_name=name, connection=engine)
-        made.add_messages(messages)
-        return made
+        history = SQLChatMessageHistory(session, table_name=name, connection=engine)
+        history.add_messages(messages)
+        return history
 
     write.table = name
     yield write
@@ -71,7 +71,7 @@ class TestSQL:
     def test_what_the_library_wrote_is_read(self, history, engine):
         history("会话 1", MESSAGES)
         documents = read(engine, table=history.table)
-        assert told(documents) == TOLD
+        assert texts_by_role(documents) == TEXTS_BY_ROLE
         assert {document.metadata["session"] for document in documents} == {"会话 1"}
 
     def test_only_what_changed_is_read_again(self, history, engine, indexer):
@@ -93,8 +93,8 @@ class TestSQL:
         for session in ("a", "A", "a ", "á"):
             history(session, [HumanMessage(f"<{session}>")])
         mapped = AgentMemoryConnector(engine, agent_id=lambda session: session.id, table=history.table)
-        found = {document.metadata["agent_id"]: document.page_content for document in mapped.load()}
-        assert found == {session: f"<{session}>" for session in ("a", "A", "a ", "á")}
+        text_by_agent = {document.metadata["agent_id"]: document.page_content for document in mapped.load()}
+        assert text_by_agent == {session: f"<{session}>" for session in ("a", "A", "a ", "á")}
 
     def test_rows_that_are_spoilt_are_reported_and_the_others_taken(self, history, engine, indexer):
         history("s", MESSAGES)
@@ -102,8 +102,7 @@ class TestSQL:
             for spoilt in ("{broken", "null", '{"content": "x"}', ""):
                 row = {"session": "s", "message": spoilt}
                 connection.execute(
-                    text(f"insert into {history.table} (session_id, message) values (:session, :message)"),
-                    row,
+                    text(f"insert into {history.table} (session_id, message) values (:session, :message)"), row
                 )
         report = indexer.sync(AgentMemoryConnector(engine, agent_id="a", table=history.table))
         assert (report.added, len(report.failed)) == (3, 1)
@@ -115,20 +114,18 @@ class TestSQL:
         raw = {"type": "ai", "data": {"content": None, "tool_calls": [CALL]}}
         with engine.begin() as connection:
             row = {"message": json.dumps(raw)}
-            connection.execute(
-                text(f"insert into {history.table} (session_id, message) values (null, :message)"), row
-            )
-        assert told(read(engine, table=history.table)) == [
+            connection.execute(text(f"insert into {history.table} (session_id, message) values (null, :message)"), row)
+        assert texts_by_role(read(engine, table=history.table)) == [
             ("search_orders", 'search_orders(query="退款", limit=3)')
         ]
 
     def test_many_sessions_are_read_in_order(self, history, engine):
         for number in range(30):
             history(f"s{number % 7}", [HumanMessage(f"{number}")])
-        found = {}
+        texts = {}
         for document in read(engine, table=history.table):
-            found.setdefault(document.metadata["session"], []).append(int(document.text))
-        assert found == {f"s{n}": list(range(n, 30, 7)) for n in range(7)}
+            texts.setdefault(document.metadata["session"], []).append(int(document.text))
+        assert texts == {f"s{n}": list(range(n, 30, 7)) for n in range(7)}
 
 
 def test_the_table_of_langchain_postgres_is_read_with_its_times(postgres_url):
@@ -149,8 +146,8 @@ def test_the_table_of_langchain_postgres_is_read_with_its_times(postgres_url):
                 row,
             )
     documents = read(engine, table=name)
-    turns = told(documents)
-    assert [turns[0], turns[2]] == [TOLD[0], TOLD[2]]
+    turns = texts_by_role(documents)
+    assert [turns[0], turns[2]] == [TEXTS_BY_ROLE[0], TEXTS_BY_ROLE[2]]
     assert turns[1][1] == 'search_orders(limit=3, query="退款")\n→ 七天之内可以退款'  # JSONB sorts the names
     assert {(d.metadata["session"], d.metadata["time"]) for d in documents} == {(session, moment)}
     with engine.begin() as connection:
@@ -169,25 +166,24 @@ def test_columns_of_ones_own_reach_the_function_and_the_metadata(tmp_path):
         for tenant, agent in (("甲", "a"), ("乙", "b")):
             row = {"m": json.dumps(message_to_dict(HumanMessage(f"{tenant} 的话"))), "t": tenant, "a": agent}
             connection.execute(
-                text("insert into chats (session_id, message, tenant, agent_id) values ('s', :m, :t, :a)"),
-                row,
+                text("insert into chats (session_id, message, tenant, agent_id) values ('s', :m, :t, :a)"), row
             )
     documents = AgentMemoryConnector(engine, agent_id=lambda s: f"{s.agent_id}/{s.metadata['tenant']}").load()
     assert {(d.metadata["agent_id"], d.metadata["tenant"], d.page_content) for d in documents} == {
         ("a/甲", "甲", "甲 的话"),
         ("b/乙", "乙", "乙 的话"),
     }
-    assert told(read(engine, agent_id="a")[:1]) == [("user", "甲 的话")]
+    assert texts_by_role(read(engine, agent_id="a")[:1]) == [("user", "甲 的话")]
 
 
 @pytest.fixture
 def client(redis_url):
     import redis
 
-    with redis.Redis.from_url(redis_url) as made:
-        made.flushdb()
-        yield made
-        made.flushdb()
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()
+        yield client
+        client.flushdb()
 
 
 def json_server(url):
@@ -216,7 +212,7 @@ class TestRedis:
         RedisChatMessageHistory("会话:1", url=redis_url).add_messages(MESSAGES)
         for source in (redis_url, client):
             documents = read(source)
-            assert told(documents) == TOLD
+            assert texts_by_role(documents) == TEXTS_BY_ROLE
             assert {document.metadata["session"] for document in documents} == {"会话:1"}
 
     def test_a_prefix_of_ones_own_is_taken_literally(self, redis_url, client):
@@ -244,7 +240,7 @@ class TestRedis:
         client.sadd("message_store:z", "member")
         client.hset("h", "k", "v")
         RedisChatMessageHistory("s", url=redis_url).add_messages(MESSAGES[1:2])
-        assert told(read(client)) == TOLD[:1]
+        assert texts_by_role(read(client)) == TEXTS_BY_ROLE[:1]
 
     def test_a_message_that_is_spoilt_is_reported(self, redis_url, client, indexer):
         RedisChatMessageHistory("s", url=redis_url).add_messages(MESSAGES)
@@ -255,16 +251,9 @@ class TestRedis:
     def test_documents_of_langchain_redis_are_read_in_the_order_of_their_times(self, redis_url, client):
         server = json_server(redis_url)
         for number, message in enumerate(reversed(MESSAGES)):
-            data = {
-                "content": message.content,
-                "additional_kwargs": message.additional_kwargs,
-                "type": message.type,
-            }
+            data = {"content": message.content, "additional_kwargs": message.additional_kwargs, "type": message.type}
             if message.type == "ai" and message.tool_calls:
-                call = {
-                    "id": "c1",
-                    "function": {"name": "search_orders", "arguments": json.dumps(CALL["args"])},
-                }
+                call = {"id": "c1", "function": {"name": "search_orders", "arguments": json.dumps(CALL["args"])}}
                 data["additional_kwargs"] = {"tool_calls": [call]}
             if message.type == "tool":
                 data |= {"tool_call_id": message.tool_call_id, "status": message.status}
@@ -273,7 +262,7 @@ class TestRedis:
         server.set("other:1", json.dumps({"type": "human", "data": {}, "session_id": "x"}))
         documents = read(server)
         server.close()
-        assert told(documents) == TOLD
+        assert texts_by_role(documents) == TEXTS_BY_ROLE
         assert {document.metadata["session"] for document in documents} == {"会话:1"}
         assert documents[-1].metadata["time"] == datetime(2024, 5, 1, 4, 0, 0, 500_000, tzinfo=UTC)
 

@@ -25,17 +25,10 @@ from sqlalchemy import create_engine, make_url, text
 
 from langchain_agentrag import AgentMemoryConnector, DualIndexer
 from langchain_agentrag.errors import ConnectorError, UsageError
-from tests.connectors.memory.conftest import read, told
+from tests.connectors.memory.conftest import read, texts_by_role
 from tests.langchain.scripts import ScriptedModel, calls
 
-TABLES = [
-    "checkpoints",
-    "checkpoint_blobs",
-    "checkpoint_writes",
-    "checkpoint_migrations",
-    "store",
-    "store_migrations",
-]
+TABLES = ["checkpoints", "checkpoint_blobs", "checkpoint_writes", "checkpoint_migrations", "store", "store_migrations"]
 
 
 def lookup(order: str) -> str:
@@ -61,7 +54,7 @@ def run(
 
 
 CALLED = ("lookup", 'lookup(order="A-1042")\n→ 订单 A-1042：已发货，承运商顺丰，预计周五送达')
-TOLD = [("user", "A-1042 到哪儿了？"), CALLED, ("assistant", "已经发货了"), ("user", "thank you, when does it arrive?"), CALLED, ("assistant", "On Friday.")]  # fmt: skip
+TEXTS_BY_ROLE = [("user", "A-1042 到哪儿了？"), CALLED, ("assistant", "已经发货了"), ("user", "thank you, when does it arrive?"), CALLED, ("assistant", "On Friday.")]  # fmt: skip
 
 
 def dsn(url: str) -> str:
@@ -83,17 +76,17 @@ def saver(request, tmp_path):
     """A saver, with the URL of its database where it has one."""
     with ExitStack() as stack:
         if request.param == "memory":
-            made, url = InMemorySaver(), None
+            saver, url = InMemorySaver(), None
         elif request.param == "sqlite":
             connection = sqlite3.connect(tmp_path / "checkpoints.db", check_same_thread=False)
             stack.callback(connection.close)
-            made, url = SqliteSaver(connection), f"sqlite:///{tmp_path}/checkpoints.db"
+            saver, url = SqliteSaver(connection), f"sqlite:///{tmp_path}/checkpoints.db"
         else:
             url = request.getfixturevalue("clean_postgres")
-            made = stack.enter_context(PostgresSaver.from_conn_string(dsn(url)))
-            made.setup()
-        made.url = url
-        yield made
+            saver = stack.enter_context(PostgresSaver.from_conn_string(dsn(url)))
+            saver.setup()
+        saver.url = url
+        yield saver
 
 
 def connector(saver, **options):
@@ -127,7 +120,7 @@ class TestCheckpoints:
         sources = [saver] if saver.url is None else [saver, saver.url]
         for source in sources:
             documents = read(source, name="memory", backend="langgraph-checkpoints")
-            assert told(documents) == TOLD
+            assert texts_by_role(documents) == TEXTS_BY_ROLE
             times = [document.metadata["time"] for document in documents]
             assert times == sorted(times)
             assert all(moment.utcoffset() is not None for moment in times)
@@ -164,8 +157,8 @@ class TestCheckpoints:
             state = agent.invoke({"messages": [HumanMessage(f"问题 {number}")]}, config)
         assert len(state["messages"]) < 10
         documents = read(saver, name="memory")
-        said = [document.text for document in documents if "summary" not in document.metadata]
-        assert said == [f"{kind} {n}" for n in range(5) for kind in ("问题", "回答")]
+        texts = [document.text for document in documents if "summary" not in document.metadata]
+        assert texts == [f"{kind} {n}" for n in range(5) for kind in ("问题", "回答")]
         assert any(document.metadata.get("summary") for document in documents)
 
     def test_what_was_removed_is_recovered(self, saver):
@@ -174,7 +167,7 @@ class TestCheckpoints:
         first = agent.get_state(config).values["messages"][0]
         agent.update_state(config, {"messages": [RemoveMessage(id=first.id)]})
         assert "记住口令 4711" not in [m.content for m in agent.get_state(config).values["messages"]]
-        assert told(read(saver, name="memory"))[0] == ("user", "记住口令 4711")
+        assert texts_by_role(read(saver, name="memory"))[0] == ("user", "记住口令 4711")
 
     def test_each_run_belongs_to_the_agent_its_config_names(self, saver, indexer):
         run(saver, "t", "a", [("甲的口令 4711", "好")])
@@ -188,9 +181,10 @@ class TestCheckpoints:
         assert list(indexer.search("口令", k=9)) == []
         with DualIndexer(indexer.path.parent / "second", "hash") as second:
             assert len(second.sync(connector(saver, agent_id="a")).skipped) == 1
-            assert {
-                hit.text[-4:] for hit in second.search("口令", k=9, agent_id="a", filter={"role": "user"})
-            } == {"4711", "4713"}
+            assert {hit.text[-4:] for hit in second.search("口令", k=9, agent_id="a", filter={"role": "user"})} == {
+                "4711",
+                "4713",
+            }
 
     def test_subgraphs_are_read_once_and_can_have_agents_of_their_own(self, saver):
         def inner(state):
@@ -207,7 +201,7 @@ class TestCheckpoints:
         graph.compile(checkpointer=saver).invoke(
             {"messages": [HumanMessage("问")]}, {"configurable": {"thread_id": "t"}}
         )
-        assert sorted(told(read(saver, name="memory"))) == [("assistant", "内部的想法"), ("user", "问")]
+        assert sorted(texts_by_role(read(saver, name="memory"))) == [("assistant", "内部的想法"), ("user", "问")]
         mapped = connector(saver, agent_id=lambda s: s.namespace[0] if s.namespace else "main").load()
         by_agent = {}
         for document in mapped:
@@ -225,26 +219,21 @@ class TestCheckpoints:
         graph.add_edge("reply", END)
         compiled = graph.compile(checkpointer=saver)
         for number in range(4):
-            compiled.invoke(
-                {"messages": [HumanMessage(f"问题 {number}")]}, {"configurable": {"thread_id": "t"}}
-            )
-        found = [text for role, text in told(read(saver, name="memory")) if text != "side"]
-        assert found == [text for n in range(4) for text in (f"问题 {n}", f"回答 {2 * n + 1}")]
+            compiled.invoke({"messages": [HumanMessage(f"问题 {number}")]}, {"configurable": {"thread_id": "t"}})
+        texts = [text for role, text in texts_by_role(read(saver, name="memory")) if text != "side"]
+        assert texts == [text for n in range(4) for text in (f"问题 {n}", f"回答 {2 * n + 1}")]
 
     def test_messages_as_plain_dicts_and_without_ids_are_read_once(self, saver):
         graph = StateGraph(PlainState)
-        graph.add_node(
-            "reply", lambda state: {"chat": [{"role": "assistant", "content": f"re: {len(state['chat'])}"}]}
-        )
+        graph.add_node("reply", lambda state: {"chat": [{"role": "assistant", "content": f"re: {len(state['chat'])}"}]})
         graph.add_edge(START, "reply")
         graph.add_edge("reply", END)
         compiled = graph.compile(checkpointer=saver)
         for question in ("一样", "一样"):
             compiled.invoke(
-                {"chat": [{"role": "user", "content": question}], "topic": "x"},
-                {"configurable": {"thread_id": "t"}},
+                {"chat": [{"role": "user", "content": question}], "topic": "x"}, {"configurable": {"thread_id": "t"}}
             )
-        assert told(read(saver, name="memory")) == [
+        assert texts_by_role(read(saver, name="memory")) == [
             ("user", "一样"),
             ("assistant", "re: 1"),
             ("user", "一样"),
@@ -253,9 +242,9 @@ class TestCheckpoints:
 
     @pytest.mark.model
     def test_it_is_found_by_meaning_and_by_exact_word_in_both_languages(self, tmp_path):
-        made = InMemorySaver()
+        saver = InMemorySaver()
         run(
-            made,
+            saver,
             "t",
             turns=[
                 ("我的包裹什么时候能收到？", "快递周五送达"),
@@ -263,7 +252,7 @@ class TestCheckpoints:
             ],
         )
         with DualIndexer(tmp_path / "store", "local") as indexer:
-            indexer.sync(connector(made))
+            indexer.sync(connector(saver))
             for query, word in (
                 ("delivery date of my parcel", "包裹"),
                 ("RX-77", "RX-77"),
@@ -281,38 +270,30 @@ def store(request, tmp_path):
     with ExitStack() as stack:
         url = None
         if request.param == "memory":
-            made = InMemoryStore()
+            opened = InMemoryStore()
         elif request.param == "sqlite":
             url = f"sqlite:///{tmp_path}/store.db"
-            made = stack.enter_context(SqliteStore.from_conn_string(f"{tmp_path}/store.db"))
-            made.setup()
+            opened = stack.enter_context(SqliteStore.from_conn_string(f"{tmp_path}/store.db"))
+            opened.setup()
         else:
             url = request.getfixturevalue("clean_postgres")
-            made = stack.enter_context(PostgresStore.from_conn_string(dsn(url)))
-            made.setup()
-        yield made, url
+            opened = stack.enter_context(PostgresStore.from_conn_string(dsn(url)))
+            opened.setup()
+        yield opened, url
 
 
 class TestStores:
     def sources(self, store):
-        made, url = store
-        return [made] if url is None else [made, url]
+        factory, url = store
+        return [factory] if url is None else [factory, url]
 
     def test_items_are_read_as_text_with_their_value(self, store):
-        made, _ = store
-        made.put(
-            ("agent1", "memories"), "k1", {"kind": "Memory", "content": {"content": "用户喜欢杭州的龙井茶"}}
-        )
-        made.put(
-            ("agent1", "profile"),
-            "k2",
-            {"name": "张三", "city": "Hangzhou", "age": 42, "tags": ["tea", "茶"]},
-        )
-        made.put(("agent10",), "k1", {"text": "someone else's"})
+        factory, _ = store
+        factory.put(("agent1", "memories"), "k1", {"kind": "Memory", "content": {"content": "用户喜欢杭州的龙井茶"}})
+        factory.put(("agent1", "profile"), "k2", {"name": "张三", "city": "Hangzhou", "age": 42, "tags": ["tea", "茶"]})
+        factory.put(("agent10",), "k1", {"text": "someone else's"})
         for source in self.sources(store):
-            documents = {
-                d.metadata["namespace"]: d for d in read(source, name="memory", backend="langgraph-store")
-            }
+            documents = {d.metadata["namespace"]: d for d in read(source, name="memory", backend="langgraph-store")}
             assert documents["agent1.memories"].text == "用户喜欢杭州的龙井茶"
             lines = documents["agent1.profile"].text.splitlines()  # JSONB sorts the names
             assert sorted(lines) == ["age: 42", "city: Hangzhou", "name: 张三", "tags: tea", "tags: 茶"]
@@ -321,9 +302,9 @@ class TestStores:
             assert documents["agent10"].metadata["time"].utcoffset() is not None
 
     def test_namespaces_are_mapped_segment_by_segment(self, store):
-        made, _ = store
+        factory, _ = store
         for namespace in (("agent1",), ("agent10",), ("agent1", "x"), ("agent_1",), ("AGENT1",), ("%",)):
-            made.put(namespace, "k", {"text": "/".join(namespace)})
+            factory.put(namespace, "k", {"text": "/".join(namespace)})
         for source in self.sources(store):
             mapped = AgentMemoryConnector(
                 source,
@@ -334,17 +315,15 @@ class TestStores:
             assert {document.page_content for document in mapped.load()} == {"agent1", "agent1/x"}
 
     def test_a_change_is_an_update_and_a_deletion_a_deletion(self, store, indexer):
-        made, _ = store
+        factory, _ = store
         for source in self.sources(store):
-            memory = AgentMemoryConnector(
-                source, agent_id="planner", name="memory", backend="langgraph-store"
-            )
+            memory = AgentMemoryConnector(source, agent_id="planner", name="memory", backend="langgraph-store")
             for number in range(5):
-                made.put(("a",), f"k{number}", {"text": f"第 {number} 条"})
+                factory.put(("a",), f"k{number}", {"text": f"第 {number} 条"})
             indexer.sync(memory)
             assert (indexer.sync(memory).unchanged, indexer.stats("planner").documents) == (5, 5)
-            made.put(("a",), "k3", {"text": "改过了"})
-            made.delete(("a",), "k4")
+            factory.put(("a",), "k3", {"text": "改过了"})
+            factory.delete(("a",), "k4")
             report = indexer.sync(memory)
             assert (report.updated, report.deleted, report.added) == (1, 1, 0)
             indexer.forget_agent("planner")
@@ -353,9 +332,9 @@ class TestStores:
         from langchain_agentrag.connectors.memory import langgraph_store
 
         monkeypatch.setattr(langgraph_store, "_PAGE", 7)
-        made, _ = store
+        factory, _ = store
         for number in range(30):
-            made.put(("a",), f"k{number}", {"text": f"{number}"})
+            factory.put(("a",), f"k{number}", {"text": f"{number}"})
         for source in self.sources(store):
             assert sorted(
                 int(document.text) for document in read(source, name="memory", backend="langgraph-store")
@@ -365,33 +344,33 @@ class TestStores:
 def test_reading_a_store_does_not_lengthen_the_life_of_its_items(tmp_path):
     with SqliteStore.from_conn_string(
         f"{tmp_path}/store.db", ttl={"default_ttl": 60, "refresh_on_read": True}
-    ) as made:
-        made.setup()
-        made.put(("a",), "k", {"text": "soon gone"})
+    ) as opened:
+        opened.setup()
+        opened.put(("a",), "k", {"text": "soon gone"})
         ends = "select expires_at from store"
-        before = made.conn.execute(ends).fetchall()
-        made.conn.execute("update store set expires_at = datetime(expires_at, '-10 minutes')")
-        shorter = made.conn.execute(ends).fetchall()
+        before = opened.conn.execute(ends).fetchall()
+        opened.conn.execute("update store set expires_at = datetime(expires_at, '-10 minutes')")
+        shorter = opened.conn.execute(ends).fetchall()
         assert shorter != before
-        read(made)
-        assert made.conn.execute(ends).fetchall() == shorter
+        read(opened)
+        assert opened.conn.execute(ends).fetchall() == shorter
         (document,) = read(f"sqlite:///{tmp_path}/store.db")
         assert document.metadata["expires_at"].utcoffset() is not None
-        made.conn.execute("update store set expires_at = '2001-01-01 00:00:00'")
-        made.conn.commit()
+        opened.conn.execute("update store set expires_at = '2001-01-01 00:00:00'")
+        opened.conn.commit()
         assert read(f"sqlite:///{tmp_path}/store.db") == []
 
 
 async def test_an_asynchronous_saver_is_read_from_another_thread_or_by_its_url(tmp_path):
-    async with AsyncSqliteSaver.from_conn_string(f"{tmp_path}/checkpoints.db") as made:
+    async with AsyncSqliteSaver.from_conn_string(f"{tmp_path}/checkpoints.db") as saver:
         steps = [calls("lookup", 0, order="A-1042"), AIMessage("已经发货了")]
-        agent = create_agent(ScriptedModel(steps=steps), [lookup], checkpointer=made)
+        agent = create_agent(ScriptedModel(steps=steps), [lookup], checkpointer=saver)
         question = {"messages": [{"role": "user", "content": "A-1042 到哪儿了？"}]}
         await agent.ainvoke(question, {"configurable": {"thread_id": "t"}})
-        assert told(await asyncio.to_thread(read, made, name="memory")) == TOLD[:3]
-        assert told(read(tmp_path / "checkpoints.db")) == TOLD[:3]
+        assert texts_by_role(await asyncio.to_thread(read, saver, name="memory")) == TEXTS_BY_ROLE[:3]
+        assert texts_by_role(read(tmp_path / "checkpoints.db")) == TEXTS_BY_ROLE[:3]
         with pytest.raises(ConnectorError, match="another thread"):
-            read(made, name="memory")
+            read(saver, name="memory")
 
 
 def test_reading_a_database_changes_nothing_of_it(tmp_path):
@@ -400,23 +379,21 @@ def test_reading_a_database_changes_nothing_of_it(tmp_path):
     run(SqliteSaver(connection))
     connection.execute("pragma wal_checkpoint(truncate)")
     before = path.read_bytes()
-    assert told(read(path)) == TOLD
+    assert texts_by_role(read(path)) == TEXTS_BY_ROLE
     assert path.read_bytes() == before
     connection.close()
 
 
-def test_checkpoints_and_store_in_one_database_must_be_told_apart(tmp_path):
+def test_checkpoints_and_store_in_one_database_need_a_backend(tmp_path):
     path = tmp_path / "both.db"
     connection = sqlite3.connect(path, check_same_thread=False)
     run(SqliteSaver(connection))
-    with SqliteStore.from_conn_string(str(path)) as made:
-        made.setup()
-        made.put(("a",), "k", {"text": "记下的"})
-    with pytest.raises(
-        UsageError, match=r"'checkpoints' \(langgraph-checkpoints\), 'store' \(langgraph-store\)"
-    ):
+    with SqliteStore.from_conn_string(str(path)) as opened:
+        opened.setup()
+        opened.put(("a",), "k", {"text": "记下的"})
+    with pytest.raises(UsageError, match=r"'checkpoints' \(langgraph-checkpoints\), 'store' \(langgraph-store\)"):
         read(path)
-    assert told(read(path, backend="langgraph-checkpoints")) == TOLD
+    assert texts_by_role(read(path, backend="langgraph-checkpoints")) == TEXTS_BY_ROLE
     assert [document.text for document in read(path, backend="langgraph-store")] == ["记下的"]
     connection.close()
 

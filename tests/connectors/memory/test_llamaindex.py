@@ -7,9 +7,7 @@ import json
 
 import pytest
 
-pytest.importorskip(
-    "llama_index.core", reason='needs LlamaIndex: pip install "langchain-agentrag[llama-index]"'
-)
+pytest.importorskip("llama_index.core", reason='needs LlamaIndex: pip install "langchain-agentrag[llama-index]"')
 
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
@@ -23,7 +21,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from langchain_agentrag import AgentMemoryConnector, DualIndexer
 from langchain_agentrag.errors import UsageError
-from tests.connectors.memory.conftest import read, told
+from tests.connectors.memory.conftest import read, texts_by_role
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::pydantic.warnings.PydanticDeprecationWarning"
@@ -35,7 +33,7 @@ def lookup(order: str) -> str:
     return f"订单 {order}：已发货，承运商顺丰"
 
 
-def asked(number: int) -> ChatMessage:
+def lookup_call(number: int) -> ChatMessage:
     call = ToolCallBlock(tool_call_id=f"c{number}", tool_name="lookup", tool_kwargs={"order": "A-1042"})
     return ChatMessage(role="assistant", blocks=[call])
 
@@ -44,7 +42,7 @@ async def run(memory, questions=("A-1042 到哪儿了？", "thank you, who carri
     """A run of a real FunctionAgent that looks something up in each turn."""
     for number, question in enumerate(questions):
         steps = iter(
-            [asked(number), ChatMessage(role="assistant", content=f"答复 {number}: it is with SF Express")]
+            [lookup_call(number), ChatMessage(role="assistant", content=f"答复 {number}: it is with SF Express")]
         )
         llm = MockFunctionCallingLLM(
             response_generator=lambda messages, steps=steps, **_: next(steps), is_chat_model=True
@@ -53,7 +51,7 @@ async def run(memory, questions=("A-1042 到哪儿了？", "thank you, who carri
 
 
 CALLED = ("lookup", 'lookup(order="A-1042")\n→ 订单 A-1042：已发货，承运商顺丰')
-TOLD = [
+TEXTS_BY_ROLE = [
     ("user", "A-1042 到哪儿了？"), CALLED, ("assistant", "答复 0: it is with SF Express"),
     ("user", "thank you, who carries it?"), CALLED, ("assistant", "答复 1: it is with SF Express"),
 ]  # fmt: skip
@@ -61,9 +59,9 @@ TOLD = [
 
 @pytest.fixture
 async def engine(tmp_path):
-    made = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/memory.db")
-    yield made
-    await made.dispose()
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/memory.db")
+    yield engine
+    await engine.dispose()
 
 
 def remembering(store, session: str) -> Memory:
@@ -80,7 +78,7 @@ class TestSQL:
         sources = (f"sqlite+aiosqlite:///{tmp_path}/memory.db", f"sqlite:///{tmp_path}/memory.db", engine)
         for source in (*sources, tmp_path / "memory.db"):
             documents = await asyncio.to_thread(read, source)
-            assert told(documents) == TOLD
+            assert texts_by_role(documents) == TEXTS_BY_ROLE
             assert {document.metadata["session"] for document in documents} == {"会话 1"}
             times = [document.metadata["time"] for document in documents]
             assert times == sorted(times)
@@ -115,9 +113,7 @@ class TestSQL:
         with sync.begin() as connection:
             connection.execute(text("update llama_index_memory set timestamp = 1714536000000000000"))
         sync.dispose()
-        assert [document.text for document in read(tmp_path / "memory.db")] == [
-            f"第 {n} 句" for n in range(6)
-        ]
+        assert [document.text for document in read(tmp_path / "memory.db")] == [f"第 {n} 句" for n in range(6)]
 
     async def test_a_spoilt_row_is_reported(self, engine, tmp_path, indexer):
         await run(remembering(stored(engine), "s"))
@@ -134,7 +130,7 @@ class TestSQL:
         await run(remembering(store, "s"), ["A-1042 到哪儿了？"])
         await engine.dispose()
         documents = await asyncio.to_thread(read, postgres_url, table="llama.chats")
-        assert told(documents) == TOLD[:3]
+        assert texts_by_role(documents) == TEXTS_BY_ROLE[:3]
         sync = create_engine(postgres_url)
         with sync.begin() as connection:
             connection.execute(text("drop schema llama cascade"))
@@ -144,8 +140,8 @@ class TestSQL:
 def dumped(store: SimpleChatStore) -> str:
     """What `SimpleChatStore.persist` writes; with pydantic 2.14 it fails itself."""
     messages = {
-        key: [{"role": m.role.value, "additional_kwargs": m.additional_kwargs, "blocks": [b.model_dump(mode="json") for b in m.blocks]} for m in held]
-        for key, held in store.store.items()
+        key: [{"role": m.role.value, "additional_kwargs": m.additional_kwargs, "blocks": [b.model_dump(mode="json") for b in m.blocks]} for m in stored]
+        for key, stored in store.store.items()
     }  # fmt: skip
     return json.dumps({"store": messages, "class_name": "SimpleChatStore"})
 
@@ -159,7 +155,7 @@ class TestSimpleChatStore:
         path.write_text(dumped(store), encoding="utf-8")
         for source, options in ((store, {"name": "x"}), (buffer, {"name": "x"}), (path, {})):
             documents = read(source, **options)
-            assert told(documents) == TOLD
+            assert texts_by_role(documents) == TEXTS_BY_ROLE
             assert {document.metadata["session"] for document in documents} == {"s"}
 
     def test_two_stores_that_are_only_in_memory_must_be_named(self):
@@ -179,10 +175,10 @@ class TestRedis:
     def client(self, redis_url):
         import redis
 
-        with redis.Redis.from_url(redis_url) as made:
-            made.flushdb()
-            yield made
-            made.flushdb()
+        with redis.Redis.from_url(redis_url) as client:
+            client.flushdb()
+            yield client
+            client.flushdb()
 
     async def test_a_run_of_an_agent_is_read(self, redis_url, client):
         store = RedisChatStore(redis_url=redis_url)
@@ -193,25 +189,22 @@ class TestRedis:
         client.rpush("queue", '{"job": 1}')
         for source in (redis_url, client):
             documents = await asyncio.to_thread(read, source)
-            assert told(documents) == TOLD
+            assert texts_by_role(documents) == TEXTS_BY_ROLE
             assert {document.metadata["session"] for document in documents} == {"会话:1"}
 
-    def test_histories_of_both_frameworks_must_be_told_apart(self, redis_url, client, indexer):
+    def test_histories_of_both_frameworks_need_a_backend(self, redis_url, client, indexer):
         message = {"type": "human", "data": {"content": "from LangChain"}}
         client.lpush("message_store:s", json.dumps(message))
         client.rpush("s", json.dumps({"role": "user", "content": "from LlamaIndex"}))
         with pytest.raises(UsageError, match="of LangChain and of LlamaIndex"):
             indexer.sync(AgentMemoryConnector(redis_url, agent_id="a"))
-        assert told(read(client, backend="langchain-redis")) == [("user", "from LangChain")]
-        assert told(read(client, backend="llamaindex-redis")) == [("user", "from LlamaIndex")]
+        assert texts_by_role(read(client, backend="langchain-redis")) == [("user", "from LangChain")]
+        assert texts_by_role(read(client, backend="llamaindex-redis")) == [("user", "from LlamaIndex")]
 
 
 @pytest.mark.model
 async def test_it_is_found_by_meaning_and_by_exact_word_in_both_languages(engine, tmp_path):
-    await run(
-        remembering(stored(engine), "s"),
-        ("我的包裹到哪儿了？", "my laptop screen RX-77 is broken"),
-    )
+    await run(remembering(stored(engine), "s"), ("我的包裹到哪儿了？", "my laptop screen RX-77 is broken"))
     with DualIndexer(tmp_path / "store", "local") as indexer:
         indexer.sync(AgentMemoryConnector(tmp_path / "memory.db", agent_id="planner"))
         for query, word in (

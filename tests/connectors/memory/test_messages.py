@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.load import dumpd
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    HumanMessage,
-    RemoveMessage,
-    ToolMessage,
-    message_to_dict,
-)
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, RemoveMessage, ToolMessage, message_to_dict
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
 
 from langchain_agentrag.connectors.memory.messages import (
@@ -138,33 +131,19 @@ def test_blocks_of_llama_index_objects_are_read():
         (ToolMessage("x", tool_call_id="c", status="error"), "error"),
         (ToolMessage("x", tool_call_id="c"), "ok"),
         ({"role": "tool", "tool_call_id": "c", "content": "Error: no"}, "unknown"),
-        (
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": True}]},
-            "error",
-        ),
+        ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": True}]}, "error"),
     ],
 )
-def test_the_outcome_is_what_the_message_says_and_never_a_guess(raw, outcome):
+def test_the_outcome_is_the_status_of_the_message_and_never_a_guess(raw, outcome):
     assert read_message(raw).results[0].outcome == outcome
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        ('{"a": 1}', {"a": 1}),
-        ("{broken", "{broken"),
-        ("", {}),
-        ("[1]", "[1]"),
-        ({"a": None}, {"a": None}),
-        (None, {}),
-    ],
+    [('{"a": 1}', {"a": 1}), ("{broken", "{broken"), ("", {}), ("[1]", "[1]"), ({"a": None}, {"a": None}), (None, {})],
 )
 def test_arguments_are_a_mapping_or_the_text_that_is_none(arguments, expected):
-    raw = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"function": {"name": "t", "arguments": arguments}}],
-    }
+    raw = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "t", "arguments": arguments}}]}
     assert read_message(raw).calls[0].arguments == expected
 
 
@@ -186,7 +165,7 @@ def test_roles_of_the_frameworks_mean_the_same():
         "developer": "system",
         "USER": "user",
     }
-    assert {given: read_message({"role": given, "content": "x"}).role for given in pairs} == pairs
+    assert {pair: read_message({"role": pair, "content": "x"}).role for pair in pairs} == pairs
     assert read_message({"role": "客服", "content": "x"}).role == "客服"
 
 
@@ -199,13 +178,13 @@ def test_a_summary_is_marked():
     "raw", [None, "text", 7, {}, {"role": "user"}, {"type": "ai"}, {"content": "x"}, {"role": "", "content": "x"}, [1],
             {"lc": 1, "type": "constructor", "id": ["langchain", "llms", "OpenAI"], "kwargs": {"content": "x"}}],
 )  # fmt: skip
-def test_what_is_no_message_is_refused_without_telling_what_it_says(raw):
+def test_a_value_that_is_no_message_is_refused_without_its_content_in_the_error(raw):
     assert not looks_like_message(raw)
     with pytest.raises(NotAMessageError, match="is not a message"):
         read_message(raw)
 
 
-def test_the_refusal_tells_no_texts():
+def test_the_error_contains_no_texts():
     with pytest.raises(NotAMessageError) as caught:
         read_message({"secret_field": "SECRET TEXT"})
     assert "SECRET TEXT" not in str(caught.value)
@@ -221,9 +200,7 @@ json_values = st.recursive(
     ),
     max_leaves=15,
 )  # fmt: skip
-kinds = st.sampled_from(
-    ["human", "ai", "tool", "function_call", "function_call_output", "constructor", "text", "user"]
-)
+kinds = st.sampled_from(["human", "ai", "tool", "function_call", "function_call_output", "constructor", "text", "user"])
 
 
 @given(st.dictionaries(st.sampled_from(["type", "role"]), kinds), json_values, json_values, json_values)

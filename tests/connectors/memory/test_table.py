@@ -16,22 +16,7 @@ from langchain_agentrag.connectors.memory import MemoryTable, ToolCall, Turn
 from langchain_agentrag.errors import ConnectorError, ScopeError, UsageError
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
-ALIKE = [
-    "a",
-    "A",
-    "a ",
-    " a",
-    "á",
-    "a\u0301",
-    "a%",
-    "_",
-    "a\x00",
-    "ａ",
-    "α",
-    "a" * 300,
-    "甲",
-    "'; drop table x; --",
-]
+ALIKE = ["a", "A", "a ", " a", "á", "a\u0301", "a%", "_", "a\x00", "ａ", "α", "a" * 300, "甲", "'; drop table x; --"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
@@ -41,19 +26,19 @@ def table(request, tmp_path):
         url = f"sqlite:///{tmp_path}/memory.db"
     else:
         url = request.getfixturevalue("postgres_url" if request.param == "postgresql" else "mariadb_url")
-    with MemoryTable(url, table=f"memory_{uuid.uuid4().hex[:8]}") as made:
-        yield made
-        with made.engine.begin() as connection:
-            connection.execute(text(f"drop table if exists {made.table_name}"))
+    with MemoryTable(url, table=f"memory_{uuid.uuid4().hex[:8]}") as opened:
+        yield opened
+        with opened.engine.begin() as connection:
+            connection.execute(text(f"drop table if exists {opened.table_name}"))
 
 
-def said(number: int, text: str = "你好", **more) -> Turn:
+def turn(number: int, text: str = "你好", **more) -> Turn:
     return Turn(session="s", entry_id=str(number), role="user", text=text, **more)
 
 
 def test_what_is_read_is_what_was_written(table):
     entries = [
-        said(0, "NUL \x00 and \ud800", position=0, time=NOON.astimezone(timezone(timedelta(hours=8)))),
+        turn(0, "NUL \x00 and \ud800", position=0, time=NOON.astimezone(timezone(timedelta(hours=8)))),
         ToolCall(session="s", entry_id="1", tool="t", arguments={"q": ["退款", None, 1.5]}, result="", outcome="error",
                  position=1, duration=0.1, call_id="c", parts=("image",), extra={"when": NOON}),
     ]  # fmt: skip
@@ -62,28 +47,28 @@ def test_what_is_read_is_what_was_written(table):
 
 
 def test_writing_again_adds_nothing_and_a_change_replaces(table):
-    assert len(table.append("a", [said(0), said(1)])) == 2
-    assert table.append("a", [said(0), said(1)]) == []
-    changed = table.append("a", [said(0), said(1, "再见")])
+    assert len(table.append("a", [turn(0), turn(1)])) == 2
+    assert table.append("a", [turn(0), turn(1)]) == []
+    changed = table.append("a", [turn(0), turn(1, "再见")])
     assert [entry.text for entry in changed] == ["再见"]
     assert [(entry.text, entry.position) for entry in table.read("a")] == [("你好", 0), ("再见", 1)]
 
 
 def test_positions_go_on_where_the_session_stopped(table):
-    table.append("a", [said(0), said(1)])
-    assert [entry.position for entry in table.append("a", [said(2), said(3)])] == [2, 3]
-    assert [entry.position for entry in table.append("b", [said(2)])] == [0]
+    table.append("a", [turn(0), turn(1)])
+    assert [entry.position for entry in table.append("a", [turn(2), turn(3)])] == [2, 3]
+    assert [entry.position for entry in table.append("b", [turn(2)])] == [0]
 
 
 def test_equal_and_backward_times_keep_the_order(table):
     times = [NOON, NOON, NOON, NOON - timedelta(milliseconds=40), NOON, NOON]
-    table.append("a", [said(n, time=time) for n, time in enumerate(times)])
+    table.append("a", [turn(n, time=time) for n, time in enumerate(times)])
     assert [entry.entry_id for entry in table.read("a")] == list("012345")
 
 
 def test_agents_that_look_alike_are_strangers(table):
     for agent in ALIKE:
-        table.append(agent, [said(0, agent)])
+        table.append(agent, [turn(0, agent)])
     for agent in ALIKE:
         assert [entry.text for entry in table.read(agent)] == [agent]
     assert [session.agent_id for session in table.sessions()] == ALIKE
@@ -99,14 +84,14 @@ def test_any_names_are_kept_apart(names):
     for agent, session, entry in names:
         table.append(agent, [Turn(session=session, entry_id=entry, role="user", text="x")])
     for agent in {name[0] for name in names}:
-        found = {(entry.session, entry.entry_id) for entry in table.read(agent)}
-        assert found == {name[1:] for name in names if name[0] == agent}
+        addresses = {(entry.session, entry.entry_id) for entry in table.read(agent)}
+        assert addresses == {name[1:] for name in names if name[0] == agent}
 
 
 @pytest.mark.parametrize("agent", [None, "", 7])
 def test_nothing_is_done_for_nobody(table, agent):
-    table.append("a", [said(0)])
-    for attempt in (table.delete, table.read, lambda who: table.append(who, [said(1)])):
+    table.append("a", [turn(0)])
+    for attempt in (table.delete, table.read, lambda who: table.append(who, [turn(1)])):
         with pytest.raises(ScopeError):
             attempt(agent)
     assert len(table.read("a")) == 1
@@ -114,8 +99,8 @@ def test_nothing_is_done_for_nobody(table, agent):
 
 def test_deletion_by_session_and_time_touches_one_agent(table):
     for agent in ("a", "b"):
-        table.append(agent, [said(n, time=NOON + timedelta(hours=n)) for n in range(4)])
-        table.append(agent, [replace(said(9), session="other"), said(10)])
+        table.append(agent, [turn(n, time=NOON + timedelta(hours=n)) for n in range(4)])
+        table.append(agent, [replace(turn(9), session="other"), turn(10)])
     hour = timedelta(hours=1)
     assert table.delete("a", after=NOON + hour, before=NOON + 2 * hour) == 1
     assert table.delete("a", session="other") == 1
@@ -128,27 +113,27 @@ def test_deletion_by_session_and_time_touches_one_agent(table):
 
 def test_what_is_deleted_is_gone_from_the_file(tmp_path):
     table = MemoryTable(f"sqlite:///{tmp_path}/memory.db")
-    table.append("a", [said(n, f"UNFORGETTABLE{n} " * 50) for n in range(20)])
+    table.append("a", [turn(n, f"UNFORGETTABLE{n} " * 50) for n in range(20)])
     table.delete("a")
     assert b"UNFORGETTABLE" not in (tmp_path / "memory.db").read_bytes()
 
 
 def test_versions_change_exactly_with_a_session(table):
     def versions():
-        return {(found.agent_id, found.session): found.version for found in table.sessions()}
+        return {(row.agent_id, row.session): row.version for row in table.sessions()}
 
-    table.append("a", [said(0), replace(said(0), session="other")])
-    table.append("b", [said(0)])
+    table.append("a", [turn(0), replace(turn(0), session="other")])
+    table.append("b", [turn(0)])
     before = versions()
-    table.append("a", [said(0)])
+    table.append("a", [turn(0)])
     assert versions() == before
-    table.append("a", [said(0, "再见")])
+    table.append("a", [turn(0, "再见")])
     after = versions()
     assert [key for key in before if before[key] != after[key]] == [("a", "s")]
 
 
 def test_the_last_entries_come_in_their_order(table):
-    table.append("a", [said(n) for n in range(5)])
+    table.append("a", [turn(n) for n in range(5)])
     assert [entry.entry_id for entry in table.read("a", last=2)] == ["3", "4"]
 
 
@@ -159,7 +144,7 @@ def test_a_table_that_nobody_wrote_is_empty_and_stays_unmade(table):
 
 
 def test_threads_that_write_the_same_entries_write_them_once(table):
-    entries = [said(n) for n in range(20)]
+    entries = [turn(n) for n in range(20)]
     failures = []
 
     def write():
@@ -195,5 +180,5 @@ def test_urls_are_checked_and_asynchronous_ones_understood(url):
         "mysql+pymysql://localhost/x?passwd=SECRET",
     ],
 )
-def test_a_password_is_never_shown_wherever_it_stands_in_the_url(url):
+def test_a_password_is_never_printed_wherever_it_stands_in_the_url(url):
     assert "SECRET" not in repr(MemoryTable(url))

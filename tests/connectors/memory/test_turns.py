@@ -28,10 +28,8 @@ def test_the_id_depends_neither_on_text_nor_time():
     assert as_document(one, "m", "a").doc_id == as_document(two, "m", "a").doc_id == "m/s/7"
 
 
-def test_a_turn_is_what_was_said_with_its_metadata():
-    turn = Turn(
-        session="s", entry_id="7", role="user", text="地址在杭州", position=3, time=NOON, speaker="张三"
-    )
+def test_a_turn_has_its_text_and_metadata():
+    turn = Turn(session="s", entry_id="7", role="user", text="地址在杭州", position=3, time=NOON, speaker="张三")
     document = as_document(turn, "m", "planner")
     assert (document.text, document.agent_id) == ("地址在杭州", "planner")
     assert document.metadata == {
@@ -75,16 +73,14 @@ def test_what_holds_nothing_is_no_document(entry):
 
 @pytest.mark.parametrize("kind", [Turn, ToolCall])
 @pytest.mark.parametrize("wrong", [{"session": None}, {"entry_id": ""}, {"time": datetime(2024, 5, 1)}])
-def test_what_could_not_be_told_apart_or_placed_in_time_is_refused(kind, wrong):
+def test_entries_without_a_unique_id_or_a_valid_time_are_refused(kind, wrong):
     own = {"role": "user"} if kind is Turn else {"tool": "t"}
     with pytest.raises(InvalidDocumentError, match=next(iter(wrong))):
         kind(**{"session": "s", "entry_id": "1"} | own | wrong)
 
 
 def test_metadata_of_the_source_never_takes_a_name_that_means_something():
-    turn = Turn(
-        session="s", entry_id="1", role="user", text="x", extra={"agent_id": "b", "type": "row", "mood": "好"}
-    )
+    turn = Turn(session="s", entry_id="1", role="user", text="x", extra={"agent_id": "b", "type": "row", "mood": "好"})
     assert as_document(turn, "m", "a").metadata.items() >= {"type": "dialogue", "mood": "好"}.items()
     assert "agent_id" not in as_document(turn, "m", "a").metadata
 

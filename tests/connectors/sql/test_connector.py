@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import gc
 from decimal import Decimal
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from langchain_agentrag import DatabaseConnector, DualIndexer, HashingEmbeddings, ReadOnlyDatabase
+from langchain_agentrag import DatabaseConnector, ReadOnlyDatabase
 from langchain_agentrag.connector import Gap
 from langchain_agentrag.connectors.sql.engine import read_only
 from langchain_agentrag.connectors.sql.reflect import table_names
@@ -23,12 +22,6 @@ PEOPLE = (
     "CREATE TABLE people (id INTEGER PRIMARY KEY, name VARCHAR(40), city VARCHAR(40), owner VARCHAR(40), v INTEGER)",
     "INSERT INTO people VALUES (1, 'Ada Lovelace', 'London', 'lina', 1), (2, '张三', '北京', 'otto', 1), (3, '李四', NULL, NULL, 1)",
 )
-
-
-@pytest.fixture
-def indexer(tmp_path: Path):
-    with DualIndexer(tmp_path / "store", HashingEmbeddings(8)) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -54,18 +47,15 @@ def test_a_table_is_found_by_its_values_in_either_language(people, indexer):
     indexer.sync(DatabaseConnector(people, table="people"))
     for query, doc_id in (("Lovelace", "people:1"), ("北京", "people:2"), ("people London", "people:1")):
         assert indexer.search(query, k=1, mode="keyword")[0].doc_id == doc_id
-    found = indexer.search("张三", k=1, filter={"type": "row", "city": "北京"})[0]
-    assert (found.text, found.metadata["id"]) == (
-        "people 2\nname: 张三\ncity: 北京\nowner: otto\nv: 1",
-        2,
-    )
+    hit = indexer.search("张三", k=1, filter={"type": "row", "city": "北京"})[0]
+    assert (hit.text, hit.metadata["id"]) == ("people 2\nname: 张三\ncity: 北京\nowner: otto\nv: 1", 2)
 
 
 def test_a_url_reads_what_an_engine_reads(people):
-    given = DatabaseConnector(url_of(people), table="people")
-    assert documents(given) == documents(DatabaseConnector(people, table="people"))
-    assert given.connector_id == DatabaseConnector(people, table="people").connector_id
-    assert documents(given) == documents(given)
+    connector = DatabaseConnector(url_of(people), table="people")
+    assert documents(connector) == documents(DatabaseConnector(people, table="people"))
+    assert connector.connector_id == DatabaseConnector(people, table="people").connector_id
+    assert documents(connector) == documents(connector)
 
 
 def test_the_key_is_found_in_the_database_composite_ones_too(database):
@@ -74,11 +64,7 @@ def test_the_key_is_found_in_the_database_composite_ones_too(database):
         "CREATE TABLE items (line INTEGER, note VARCHAR(9), order_id VARCHAR(9), PRIMARY KEY (order_id, line))",
         "INSERT INTO items VALUES (1, 'x', 'a'), (2, 'y', 'a'), (1, 'z', 'a|1')",
     )
-    assert set(documents(DatabaseConnector(database, table="items"))) == {
-        "items:a|1",
-        "items:a|2",
-        r"items:a\|1|1",
-    }
+    assert set(documents(DatabaseConnector(database, table="items"))) == {"items:a|1", "items:a|2", r"items:a\|1|1"}
 
 
 def test_a_table_without_a_key_is_refused_unless_content_addressed(database, indexer):
@@ -98,11 +84,7 @@ def test_a_table_without_a_key_is_refused_unless_content_addressed(database, ind
 
 
 def test_rows_whose_key_is_null_are_reported_and_the_others_indexed(database, indexer):
-    run(
-        database,
-        "CREATE TABLE logs (a INTEGER, b VARCHAR(9))",
-        "INSERT INTO logs VALUES (1,'x'),(NULL,'y'),(2,'z')",
-    )
+    run(database, "CREATE TABLE logs (a INTEGER, b VARCHAR(9))", "INSERT INTO logs VALUES (1,'x'),(NULL,'y'),(2,'z')")
     report = indexer.sync(DatabaseConnector(database, table="logs", key="a"))
     assert (report.added, [failure.key for failure in report.failed]) == (2, ["logs: row 2"])
 
@@ -120,7 +102,7 @@ def test_two_rows_of_one_key_are_reported_and_equal_ones_are_one(database, index
 
 
 def test_both_columns_of_one_name_survive(database):
-    """Hard case 65: the row is told by the first one, and neither value is lost."""
+    """Hard case 65: the row is identified by the first one, and neither value is lost."""
     run(
         database,
         "CREATE TABLE customers (id INTEGER PRIMARY KEY, name VARCHAR(20))",
@@ -129,10 +111,10 @@ def test_both_columns_of_one_name_survive(database):
         "INSERT INTO orders VALUES (1, 77, 'pump')",
     )
     query = "SELECT o.id, c.id, o.name, c.name FROM orders o JOIN customers c ON c.id = o.customer"
-    found = documents(DatabaseConnector(database, query=query, key="id"))
-    assert found["orders:1"].text == "orders 1\nid_2: 77\nname: pump\nname_2: 王五"
+    loaded = documents(DatabaseConnector(database, query=query, key="id"))
+    assert loaded["orders:1"].text == "orders 1\nid_2: 77\nname: pump\nname_2: 王五"
     row = {"id": 1, "id_2": 77, "name": "pump", "name_2": "王五"}
-    assert found["orders:1"].metadata == {"type": "row", "table": "orders"} | row
+    assert loaded["orders:1"].metadata == {"type": "row", "table": "orders"} | row
     assert set(documents(DatabaseConnector(database, query=query, key="id_2"))) == {"orders:77"}
 
 
@@ -189,13 +171,13 @@ def test_values_keep_their_types_and_their_text_invents_nothing(database, indexe
                          "'2026-03-01 08:30:00', true, :data, NULL)")  # fmt: skip
         connection.execute(values, {"data": b"\x00\xff"})
     indexer.sync(DatabaseConnector(database, table="kinds"))
-    (found,) = indexer.search("kinds", mode="keyword", filter={"day": {"$gte": dt.date(2026, 2, 1)}})
-    kept = {name: found.metadata[name] for name in NATIVE}
-    assert kept == NATIVE
-    assert {name: type(value) for name, value in kept.items()} == {
+    (hit,) = indexer.search("kinds", mode="keyword", filter={"day": {"$gte": dt.date(2026, 2, 1)}})
+    natives = {name: hit.metadata[name] for name in NATIVE}
+    assert natives == NATIVE
+    assert {name: type(value) for name, value in natives.items()} == {
         name: type(value) for name, value in NATIVE.items()
     }
-    assert found.text == (
+    assert hit.text == (
         "kinds 1\namount: 1.10\nbig: 1152921504606846976\nday: 2026-03-01\nmoment: 2026-03-01 08:30:00\nyes: true"
     )
 
@@ -205,13 +187,13 @@ def test_types_of_postgresql(fresh, indexer):
         TIMESTAMPTZ '2026-03-01 08:00+08' AS at, interval '3 days' AS i, '10.0.0.1'::inet AS ip, int4range(1, 5) AS r,
         ARRAY[['a','b']] AS aa, time '08:30' AS t, 'NaN'::float8 AS f"""
     indexer.sync(DatabaseConnector(fresh("postgresql"), query=query, key="id", name="t"))
-    found = indexer.read("t:1")
-    assert found.metadata["u"] == UUID(int=7)
-    assert (found.metadata["a"], found.metadata["j"]) == ([1, 2], {"颜色": ["红"]})
-    assert found.metadata["at"] == dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-    assert (found.metadata["i"], found.metadata["t"]) == (dt.timedelta(days=3), dt.time(8, 30))
-    assert (found.metadata["ip"], found.metadata["r"]) == ("10.0.0.1", "[1, 5)")
-    assert found.metadata["aa"] == [["a", "b"]]
+    passage = indexer.read("t:1")
+    assert passage.metadata["u"] == UUID(int=7)
+    assert (passage.metadata["a"], passage.metadata["j"]) == ([1, 2], {"颜色": ["红"]})
+    assert passage.metadata["at"] == dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    assert (passage.metadata["i"], passage.metadata["t"]) == (dt.timedelta(days=3), dt.time(8, 30))
+    assert (passage.metadata["ip"], passage.metadata["r"]) == ("10.0.0.1", "[1, 5)")
+    assert passage.metadata["aa"] == [["a", "b"]]
 
 
 def test_types_of_duckdb(fresh, indexer):
@@ -219,10 +201,10 @@ def test_types_of_duckdb(fresh, indexer):
         MAP([1],['q']) AS m, TIMESTAMPTZ '2026-03-01 08:00+08' AS at, interval 3 days AS i,
         170141183460469231731687303715884105727::HUGEINT AS h"""
     indexer.sync(DatabaseConnector(fresh("duckdb"), query=query, key="id", name="t"))
-    found = indexer.read("t:1")
-    assert (found.metadata["u"], found.metadata["a"]) == (UUID(int=7), [1, 2])
-    assert (found.metadata["s"], found.metadata["m"]) == ({"x": 1, "名": "y"}, {"1": "q"})
-    assert (found.metadata["at"], found.metadata["h"]) == (dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 2**127 - 1)
+    passage = indexer.read("t:1")
+    assert (passage.metadata["u"], passage.metadata["a"]) == (UUID(int=7), [1, 2])
+    assert (passage.metadata["s"], passage.metadata["m"]) == ({"x": 1, "名": "y"}, {"1": "q"})
+    assert (passage.metadata["at"], passage.metadata["h"]) == (dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 2**127 - 1)
 
 
 def test_a_text_of_ten_megabytes_is_one_row_of_many(database, indexer):
@@ -231,9 +213,9 @@ def test_a_text_of_ten_megabytes_is_one_row_of_many(database, indexer):
     with database.begin() as connection:
         for key, body in ((1, "短"), (2, "数据 line\n" * 1_000_000), (3, "末尾")):
             connection.execute(sa.text("INSERT INTO notes VALUES (:id, :body)"), {"id": key, "body": body})
-    found = documents(DatabaseConnector(database, table="notes"))
-    assert [len(document.text) for document in found.values()] == [15, 8_000_014, 16]
-    assert "body" not in found["notes:2"].metadata
+    loaded = documents(DatabaseConnector(database, table="notes"))
+    assert [len(document.text) for document in loaded.values()] == [15, 8_000_014, 16]
+    assert "body" not in loaded["notes:2"].metadata
 
 
 def test_a_text_that_is_not_utf8_concerns_its_row_alone(fresh, indexer):
@@ -270,9 +252,7 @@ def test_another_template_writes_every_row_anew(people, indexer):
     again = DatabaseConnector(people, table="people", version_column="v", text="{name} 在 {city}")
     assert tally(indexer.sync(again)) == (0, 3, 0, 0)
     assert indexer.read("people:2").text == "张三 在 北京"
-    by_function = DatabaseConnector(
-        people, table="people", text=lambda row: f"{row['name']} 在 {row['city'] or ''}"
-    )
+    by_function = DatabaseConnector(people, table="people", text=lambda row: f"{row['name']} 在 {row['city'] or ''}")
     assert tally(indexer.sync(by_function)) == (0, 0, 0, 3)
 
 
@@ -299,9 +279,7 @@ def test_a_query_that_fails_on_the_way_deletes_nothing(database, indexer):
     with pytest.raises(ConnectorError, match=r"Cannot read the query of .* Nothing was deleted\."):
         indexer.sync(failing)
     assert indexer.stats().documents == 1_001
-    assert DatabaseConnector(
-        database, query="SELECT 1 AS id", key="id"
-    ).load()  # and the database can be asked again
+    assert DatabaseConnector(database, query="SELECT 1 AS id", key="id").load()  # and the database can be asked again
 
 
 def test_two_databases_with_a_table_of_one_name_are_two_sources(fresh, indexer):
@@ -323,8 +301,8 @@ def test_reading_can_stop_early_and_load_in_other_threads(people):
 
 
 async def test_it_loads_as_langchain_documents_without_blocking(people):
-    found = [document async for document in DatabaseConnector(people, table="people").alazy_load()]
-    assert [document.id for document in found] == ["people:1", "people:2", "people:3"]
+    loaded = [document async for document in DatabaseConnector(people, table="people").alazy_load()]
+    assert [document.id for document in loaded] == ["people:1", "people:2", "people:3"]
 
 
 # -- agents -----------------------------------------------------------------------------------------------------------
@@ -334,15 +312,13 @@ def test_each_row_belongs_to_the_agent_its_column_names(people, indexer):
     report = indexer.sync(DatabaseConnector(people, table="people", agent_column="owner"))
     assert (report.added, [failure.key for failure in report.failed]) == (2, ["people:3"])
     assert "no_agent='shared'" in report.failed[0].reason
-    for agent, seen in (("lina", {"people:1"}), ("otto", {"people:2"}), ("Lina", set()), (None, set())):
+    for agent, visible in (("lina", {"people:1"}), ("otto", {"people:2"}), ("Lina", set()), (None, set())):
         for mode in ("keyword", "vector", "hybrid"):
-            assert {hit.doc_id for hit in indexer.search("people", 9, agent_id=agent, mode=mode)} == seen
+            assert {hit.doc_id for hit in indexer.search("people", 9, agent_id=agent, mode=mode)} == visible
 
 
 def test_a_row_that_changes_hands_leaves_its_old_owner(people, indexer):
-    connector = DatabaseConnector(
-        people, table="people", agent_column="owner", no_agent="skip", version_column="v"
-    )
+    connector = DatabaseConnector(people, table="people", agent_column="owner", no_agent="skip", version_column="v")
     indexer.sync(connector)
     run(people, "UPDATE people SET owner = 'otto' WHERE id = 1")
     assert tally(indexer.sync(connector)) == (1, 0, 1, 1)
@@ -350,12 +326,12 @@ def test_a_row_that_changes_hands_leaves_its_old_owner(people, indexer):
     assert indexer.search("Lovelace", mode="keyword", agent_id="otto")[0].doc_id == "people:1"
 
 
-def test_rows_without_an_agent_are_shared_when_that_is_said(people, indexer):
+def test_rows_without_an_agent_are_shared_with_the_option(people, indexer):
     indexer.sync(DatabaseConnector(people, table="people", agent_column="owner", no_agent="shared"))
     assert {hit.doc_id for hit in indexer.search("people", 9, mode="keyword")} == {"people:3"}
 
 
-def test_the_agent_is_said_once():
+def test_contradictory_agent_options_are_refused():
     with pytest.raises(UsageError, match="contradict"):
         DatabaseConnector("sqlite://", table="t", agent_id="a", agent_column="b")
     with pytest.raises(UsageError, match="no_agent"):
@@ -394,9 +370,7 @@ def test_nothing_can_be_written(people, tmp_path):
 
     def state():
         with people.connect() as connection:
-            return connection.execute(sa.text("SELECT id, name FROM people ORDER BY id")).all(), tables(
-                connection
-            )
+            return connection.execute(sa.text("SELECT id, name FROM people ORDER BY id")).all(), tables(connection)
 
     before = state()
     for sql in WRITES:
@@ -412,14 +386,10 @@ def tables(connection: sa.Connection) -> set[str]:
     return set(table_names(connection, None))
 
 
-@pytest.mark.parametrize(
-    "sql", ["INSERT INTO people (id) VALUES (9)", "DELETE FROM people", "UPDATE people SET v = 9"]
-)
+@pytest.mark.parametrize("sql", ["INSERT INTO people (id) VALUES (9)", "DELETE FROM people", "UPDATE people SET v = 9"])
 def test_the_database_itself_refuses_to_write(people, sql):
     for level in (None, "AUTOCOMMIT") if kind_of(people) != "duckdb" else (None,):
-        engine = sa.create_engine(
-            people.url, poolclass=NullPool, **({"isolation_level": level} if level else {})
-        )
+        engine = sa.create_engine(people.url, poolclass=NullPool, **({"isolation_level": level} if level else {}))
         with (
             pytest.raises(sa.exc.DBAPIError, match=r"(?i)read-only|read only|not authorized"),
             read_only(engine) as connection,
@@ -461,7 +431,7 @@ def test_a_table_that_is_not_there_is_named_with_those_there_are(people):
 @pytest.mark.parametrize(
     "sql", ["SELEC 1", "SELECT nobody FROM people", "SELECT 1 FROM nowhere", "SELECT ' FROM people"]
 )
-def test_a_query_that_is_wrong_says_so(people, sql):
+def test_a_wrong_query_is_an_error(people, sql):
     with pytest.raises(AgentRagError, match=r"Correct the query|SELECT"):
         list(DatabaseConnector(people, query=sql, key="id").items())
 
@@ -479,11 +449,9 @@ UNREACHABLE = {
 }
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # pymysql leaves its socket open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pymysql leaves its socket open
 @pytest.mark.parametrize("url", UNREACHABLE.values(), ids=list(UNREACHABLE))
-def test_a_database_that_cannot_be_reached_says_so_without_the_password(url):
+def test_an_unreachable_database_is_an_error_without_the_password(url):
     with pytest.raises(ConnectorError, match="Check ") as caught:
         list(DatabaseConnector(url, table="t").items())
     assert "s3cret" not in str(caught.value)
@@ -491,10 +459,8 @@ def test_a_database_that_cannot_be_reached_says_so_without_the_password(url):
     gc.collect()
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # pymysql leaves its socket open
-def test_a_wrong_password_is_not_shown(mariadb_url):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pymysql leaves its socket open
+def test_a_wrong_password_is_not_in_the_error(mariadb_url):
     url = sa.make_url(mariadb_url)
     server = sa.create_engine(url, poolclass=NullPool)
     run(server, "CREATE USER IF NOT EXISTS 'guarded'@'localhost' IDENTIFIED BY 'right-word'")
@@ -510,7 +476,7 @@ def test_a_wrong_password_is_not_shown(mariadb_url):
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_missing_rights_are_told(fresh, kind):
+def test_missing_rights_are_reported(fresh, kind):
     engine = fresh(kind)
     run(engine, *PEOPLE)
     user = "CREATE ROLE nobody1 LOGIN" if kind == "postgresql" else "CREATE USER nobody1@localhost"
@@ -549,10 +515,10 @@ def test_a_file_that_is_not_there_is_not_made(tmp_path):
     assert not list(tmp_path.glob("absent*"))
 
 
-def test_one_of_table_and_query_is_given():
-    for given in ({}, {"table": "t", "query": "SELECT 1"}):
+def test_exactly_one_of_table_and_query_is_required():
+    for options in ({}, {"table": "t", "query": "SELECT 1"}):
         with pytest.raises(UsageError, match="either table"):
-            DatabaseConnector("sqlite://", **given)
+            DatabaseConnector("sqlite://", **options)
 
 
 # -- comments and names -----------------------------------------------------------------------------------------------
@@ -568,9 +534,7 @@ COMMENTED = {
         "COMMENT ON TABLE u IS '用户'",
         "COMMENT ON COLUMN u.name IS '姓名'",
     ),
-    "mariadb": (
-        "CREATE TABLE u (id INTEGER PRIMARY KEY, name TEXT COMMENT '姓名', city TEXT) COMMENT '用户'",
-    ),
+    "mariadb": ("CREATE TABLE u (id INTEGER PRIMARY KEY, name TEXT COMMENT '姓名', city TEXT) COMMENT '用户'",),
 }
 
 

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from langchain_agentrag import DatabaseConnector, DatabaseSchemaConnector, DualIndexer, HashingEmbeddings
+from langchain_agentrag import DatabaseConnector, DatabaseSchemaConnector
 from langchain_agentrag.connectors.sql.engine import read_only
 from tests.databases import run, url_of
-
-
-@pytest.fixture
-def indexer(tmp_path: Path):
-    with DualIndexer(tmp_path / "store", HashingEmbeddings(8)) as opened:
-        yield opened
-
 
 TIMES = {
     "date": ("infinity", "-infinity", "0044-03-15 BC", "12024-01-01"),
@@ -53,12 +45,12 @@ def test_a_time_that_python_cannot_hold_is_text_and_concerns_its_row_alone(fresh
 
 def test_an_engine_gives_times_as_before_when_it_has_been_read(fresh):
     engine = fresh("postgresql")
-    kept = sa.create_engine(url_of(engine), pool_size=1, max_overflow=0)  # one connection for all
-    (item,) = DatabaseConnector(kept, query="SELECT 1 AS id, 'infinity'::date AS d", key="id").items()
+    pooled = sa.create_engine(url_of(engine), pool_size=1, max_overflow=0)  # one connection for all
+    (item,) = DatabaseConnector(pooled, query="SELECT 1 AS id, 'infinity'::date AS d", key="id").items()
     assert [document.metadata["d"] for document in item.load()] == ["infinity"]
-    with kept.connect() as connection, pytest.raises(sa.exc.DataError, match="too large"):
+    with pooled.connect() as connection, pytest.raises(sa.exc.DataError, match="too large"):
         connection.exec_driver_sql("SELECT 'infinity'::date").all()
-    kept.dispose()
+    pooled.dispose()
 
 
 def test_views_whose_rows_are_stored_and_types_without_a_name_are_read(fresh, indexer):
@@ -111,7 +103,7 @@ def test_json_of_mariadb_is_json(fresh, indexer):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (lambda row: row["zz"], "KeyError"),
         (lambda row: row["id"], "returned a int"),
@@ -119,14 +111,14 @@ def test_json_of_mariadb_is_json(fresh, indexer):
         ("{id:q}", "{:q}"),
     ],
 )
-def test_a_text_that_cannot_be_made_says_whose_it_is_and_keeps_the_row(fresh, indexer, text, said):
+def test_a_failed_text_function_is_reported_with_its_row_and_keeps_the_row(fresh, indexer, text, message):
     engine = fresh("sqlite")
     run(engine, "CREATE TABLE t (id INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     indexer.sync(DatabaseConnector(engine, table="t"))
     (failure,) = indexer.sync(DatabaseConnector(engine, table="t", text=text)).failed
     assert failure.key == "t:1"
     assert "text=" in failure.reason
-    assert said in failure.reason
+    assert message in failure.reason
     assert indexer.read("t:1").text == "t 1"
 
 
@@ -161,6 +153,6 @@ def test_what_fills_up_a_column_of_one_length_is_no_part_of_a_key_or_an_agent(fr
     )
     for name, settings in (("t", {"table": "t"}), ("q", {"query": "SELECT * FROM t", "key": "code"})):
         assert indexer.sync(DatabaseConnector(engine, agent_column="who", name=name, **settings)).added == 2
-        found = indexer.read(f"{name}:甲1", agent_id="lina")
-        assert (found.metadata["code"], found.metadata["note"]) == ("甲1", "kept  ")
+        passage = indexer.read(f"{name}:甲1", agent_id="lina")
+        assert (passage.metadata["code"], passage.metadata["note"]) == ("甲1", "kept  ")
         assert indexer.read(f"{name}:B", agent_id="otto").text.endswith("note: x")

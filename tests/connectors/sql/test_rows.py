@@ -79,7 +79,7 @@ def test_different_keys_in_typed_columns_have_different_texts(keys):
         (("", "a"), ("a", "")),
     ],
 )
-def test_keys_that_look_alike_are_told_apart(one, two):
+def test_keys_that_look_alike_are_distinguished(one, two):
     assert key_text(one) != key_text(two)
 
 
@@ -93,16 +93,16 @@ def test_keys_read_as_one_would_write_them():
     assert key_text((zoned,)) == key_text((zoned.astimezone(dt.UTC),))
 
 
-def test_columns_of_one_name_are_told_apart():
+def test_columns_of_one_name_are_distinguished():
     assert unique_names(["id", "id", "name", "id", "name"]) == ("id", "id_2", "name", "id_3", "name_2")
     assert unique_names(["id", "id", "id_2"]) == ("id", "id_3", "id_2")
 
 
 @given(st.lists(st.sampled_from(["id", "id_2", "id_3", "名", ""]), max_size=8))
 def test_told_apart_names_are_distinct_and_keep_the_first(names):
-    found = unique_names(names)
-    assert len(set(found)) == len(names)
-    assert all(found[names.index(name)] == name for name in names)
+    unique = unique_names(names)
+    assert len(set(unique)) == len(names)
+    assert all(unique[names.index(name)] == name for name in names)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_every_value_can_be_metadata_and_text(value):
     ],
 )
 def test_declared_types_that_a_driver_leaves_out_are_applied(declared, dialect, stored, value):
-    found = converter(declared, dialect)(stored)
-    assert (type(found), found) == (type(value), value)
+    converted = converter(declared, dialect)(stored)
+    assert (type(converted), converted) == (type(value), value)
 
 
 # -- readers ----------------------------------------------------------------------------------------------------------
@@ -205,9 +205,9 @@ def test_a_template_reaches_columns_and_nothing_else(text):
 
 @pytest.mark.parametrize("role", ["key", "metadata", "agent_column", "version_column"])
 def test_a_column_that_is_not_there_is_named(role):
-    given = "nobody" if role.endswith("column") else ("nobody",)
+    value = "nobody" if role.endswith("column") else ("nobody",)
     with pytest.raises(UsageError, match=f"{role}.*'nobody'"):
-        reader("id", "name", **{role: given})
+        reader("id", "name", **{role: value})
 
 
 def test_a_null_in_the_key_is_refused_and_a_million_of_them_are_counted():
@@ -220,8 +220,8 @@ def test_a_null_in_the_key_is_refused_and_a_million_of_them_are_counted():
 
 def test_metadata_holds_all_columns_but_long_texts_unless_they_are_named():
     long = "长" * 2_000
-    found = only(reader("id", "body", "n"), 1, long, 2).metadata
-    assert found == {"type": "row", "table": "users", "id": 1, "n": 2}
+    metadata = only(reader("id", "body", "n"), 1, long, 2).metadata
+    assert metadata == {"type": "row", "table": "users", "id": 1, "n": 2}
     assert only(reader("id", "body", "n", metadata=("body",)), 1, long, 2).metadata["body"] == long
 
 
@@ -249,7 +249,7 @@ def test_what_is_no_agent_is_refused(value):
     assert not gap.skipped
 
 
-def test_rows_without_an_agent_are_shared_only_when_that_was_said():
+def test_rows_without_an_agent_are_shared_only_with_the_option():
     refused = reader("id", "who", agent_column="who").item((1, None), 1)
     assert isinstance(refused, Gap)
     assert (refused.key, refused.skipped) == ("users:1", False)
@@ -262,8 +262,7 @@ def test_rows_without_an_agent_are_shared_only_when_that_was_said():
 def test_a_version_column_speaks_for_the_row_except_for_its_owner():
     rows = reader("id", "name", "v", "who", version_column="v", agent_column="who")
     versions = [
-        rows.item(row, 1).version
-        for row in [(1, "a", 1, "x"), (1, "b", 1, "x"), (1, "b", 2, "x"), (1, "b", 1, "y")]
+        rows.item(row, 1).version for row in [(1, "a", 1, "x"), (1, "b", 1, "x"), (1, "b", 2, "x"), (1, "b", 1, "y")]
     ]
     assert versions[0] == versions[1]
     assert len(set(versions)) == 3
@@ -271,18 +270,12 @@ def test_a_version_column_speaks_for_the_row_except_for_its_owner():
 
 def test_another_template_or_column_makes_another_version():
     row = (1, "a")
-    found = {
+    versions = {
         reader("id", "name", **settings).item(row, 1).version
-        for settings in (
-            {},
-            {"text": "{name}"},
-            {"text": "{id}"},
-            {"metadata": ("id",)},
-            {"labels": {"name": "N"}},
-        )
+        for settings in ({}, {"text": "{name}"}, {"text": "{id}"}, {"metadata": ("id",)}, {"labels": {"name": "N"}})
     }
-    assert len(found) == 5
-    assert None not in found
+    assert len(versions) == 5
+    assert None not in versions
     assert reader("id", "name", text=lambda _: "x").item(row, 1).version is None
 
 

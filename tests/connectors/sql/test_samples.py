@@ -54,8 +54,8 @@ def test_chinook_is_indexed_from_every_database(kind, fresh, chinook, indexer):
         ("Nancy Edwards Sales Manager", "Employee:2"),
     ):
         assert indexer.search(query, k=1, mode="keyword")[0].doc_id == doc_id
-    found = indexer.search("Adams General Manager", k=1, mode="keyword")[0]
-    assert found.metadata["BirthDate"].year == 1962
+    hit = indexer.search("Adams General Manager", k=1, mode="keyword")[0]
+    assert hit.metadata["BirthDate"].year == 1962
     pairs = list(DatabaseConnector(engine, table="PlaylistTrack").items())
     assert len({item.key for item in pairs}) == 8715
     assert "PlaylistTrack:1|3402" in {item.key for item in pairs}
@@ -71,15 +71,12 @@ def test_an_agent_finds_where_data_lives(kind, fresh, chinook, indexer):
         ("billing address of invoices", {"Invoice"}),
         ("employee hire date", {"Employee"}),
     ):
-        assert (
-            indexer.search(question, k=1, mode="keyword", filter={"type": "schema"})[0].metadata["table"]
-            in table
-        )
+        assert indexer.search(question, k=1, mode="keyword", filter={"type": "schema"})[0].metadata["table"] in table
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_shop_are_found_by_their_default_text(kind, fresh, retail, indexer):
-    """nDCG@10 of the keyword leg; ids of the judgments are table:key."""
+    """nDCG@10 of the keyword index; ids of the judgments are table:key."""
     engine = fresh(kind)
     copy_tables(retail, engine)
     for table in ("users", "orders", "products"):
@@ -89,15 +86,15 @@ def test_rows_of_a_shop_are_found_by_their_default_text(kind, fresh, retail, ind
     for line in (RETAIL.parent / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         query, document, grade = line.split("\t")
         qrels.setdefault(query, {})[document] = int(grade)
-    asked = [entry for entry in map(json.loads, lines) if entry["_id"] in qrels][::4]
+    queries = [entry for entry in map(json.loads, lines) if entry["_id"] in qrels][::4]
     scores = [
         ndcg([hit.doc_id for hit in indexer.search(entry["text"], k=10, mode="keyword")], qrels[entry["_id"]])
-        for entry in asked
+        for entry in queries
     ]
     assert sum(scores) / len(scores) >= 0.62
 
 
-def ndcg(found: list[str], grades: dict[str, int]) -> float:
-    gain = sum(grades.get(doc_id, 0) / math.log2(place + 2) for place, doc_id in enumerate(found))
+def ndcg(results: list[str], grades: dict[str, int]) -> float:
+    gain = sum(grades.get(doc_id, 0) / math.log2(place + 2) for place, doc_id in enumerate(results))
     best = sorted(grades.values(), reverse=True)[:10]
     return gain / sum(grade / math.log2(place + 2) for place, grade in enumerate(best))

@@ -31,10 +31,10 @@ def described(connector) -> dict:
     return {document.metadata["table"]: document for item in connector.items() for document in item.load()}
 
 
-def test_columns_keys_and_references_are_told(shop):
-    found = described(DatabaseSchemaConnector(shop))
-    assert set(found) == {"customers", "orders", "big_orders"}
-    orders = found["orders"]
+def test_columns_keys_and_references_are_described(shop):
+    descriptions = described(DatabaseSchemaConnector(shop))
+    assert set(descriptions) == {"customers", "orders", "big_orders"}
+    orders = descriptions["orders"]
     assert orders.doc_id == "schema:orders"
     assert orders.metadata == {
         "type": "schema",
@@ -47,14 +47,14 @@ def test_columns_keys_and_references_are_told(shop):
     assert re.search(r"- customer INTEGER(\(11\))?, refers to customers\(id\)", orders.text)
     assert "primary key (id, line)" in orders.text
     assert "(10" in orders.text
-    assert "referred to by orders(customer)" in found["customers"].text
-    assert re.search(r"- id INTEGER(\(11\))?, primary key", found["customers"].text)
-    assert found["big_orders"].text.startswith("View 视图 big_orders")
-    assert found["big_orders"].metadata["view"]
-    assert "张三" not in "".join(document.text for document in found.values())
+    assert "referred to by orders(customer)" in descriptions["customers"].text
+    assert re.search(r"- id INTEGER(\(11\))?, primary key", descriptions["customers"].text)
+    assert descriptions["big_orders"].text.startswith("View 视图 big_orders")
+    assert descriptions["big_orders"].metadata["view"]
+    assert "张三" not in "".join(document.text for document in descriptions.values())
 
 
-def test_examples_are_shown_only_when_asked_for(shop):
+def test_examples_are_included_only_with_the_option(shop):
     assert "for example 张三; Ada" in described(DatabaseSchemaConnector(shop, examples=2))["customers"].text
     assert "Ada" not in described(DatabaseSchemaConnector(shop, examples=1))["customers"].text
 
@@ -100,9 +100,7 @@ def test_other_schemas_are_described_when_named(fresh, kind):
     engine = fresh(kind)
     run(engine, f"CREATE SCHEMA other_{kind}", f"CREATE TABLE other_{kind}.t (id INTEGER)")
     try:
-        assert set(described(DatabaseSchemaConnector(engine, schemas=[f"other_{kind}"]))) == {
-            f"other_{kind}.t"
-        }
+        assert set(described(DatabaseSchemaConnector(engine, schemas=[f"other_{kind}"]))) == {f"other_{kind}.t"}
     finally:
         run(engine, f"DROP SCHEMA other_{kind} CASCADE")
 
