@@ -22,7 +22,7 @@ from langchain_agentrag.ingest.documents import (
 )
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
-from langchain_agentrag.isolation import verify_deep
+from langchain_agentrag.isolation_check import verify_deep
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.cache import ResultCache
 from langchain_agentrag.search.engine import QueryEmbedder, SearchEngine

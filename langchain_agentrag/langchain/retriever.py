@@ -22,7 +22,7 @@ from langchain_agentrag.langchain.identity import (
     resolve_agent_id,
 )
 from langchain_agentrag.langchain.migration import migrate_bm25, migrate_ensemble
-from langchain_agentrag.langchain.search_types import (
+from langchain_agentrag.langchain.search_options import (
     CALL_OPTIONS,
     ENGINE_OPTIONS,
     SearchType,

@@ -20,7 +20,7 @@ from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError
 from langchain_agentrag.filters import filter_keys, match, parse
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.identity import WhenMissing, check_agent_binding, resolve_agent_id
-from langchain_agentrag.langchain.search_types import SearchType, engine_options
+from langchain_agentrag.langchain.search_options import SearchType, engine_options
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.search.options import SearchOptions
 from langchain_agentrag.store.partition_cache import filter_view

@@ -26,7 +26,7 @@ from langchain_agentrag.langchain.identity import (
 )
 from langchain_agentrag.langchain.migration import migrate_chroma
 from langchain_agentrag.langchain.record_manager import HybridRecordManager
-from langchain_agentrag.langchain.search_types import CALL_OPTIONS, MODES, engine_options, merge_options
+from langchain_agentrag.langchain.search_options import CALL_OPTIONS, MODES, engine_options, merge_options
 from langchain_agentrag.scope import require_agent_id
 from langchain_agentrag.search.options import SearchOptions, check_option_names
 from langchain_agentrag.types import Hit, Hits

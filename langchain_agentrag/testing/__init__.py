@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.isolation import IsolationCheck
+from langchain_agentrag.isolation_check import IsolationCheck
 from langchain_agentrag.store.verify import check_chunks, verify
 
 if TYPE_CHECKING:

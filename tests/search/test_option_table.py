@@ -13,7 +13,7 @@ from langchain_agentrag.agent.tool_arguments import search_arguments
 from langchain_agentrag.errors import FilterError, InvalidQueryError
 from langchain_agentrag.indexer import DualIndexer
 from langchain_agentrag.langchain.retriever import HybridRetriever
-from langchain_agentrag.langchain.search_types import CALL_OPTIONS, ENGINE_OPTIONS
+from langchain_agentrag.langchain.search_options import CALL_OPTIONS, ENGINE_OPTIONS
 from langchain_agentrag.llama_index.retriever import RETRIEVER_OPTIONS
 from langchain_agentrag.search.options import OPTIONS, SearchOptions, SearchRequest, check_request, reference
 
