@@ -12,7 +12,7 @@ import pytest
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings, SourceDocument
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
-from langchain_agentrag.search.fusion import MAX_RECENCY_BOOST
+from langchain_agentrag.search.ranking import MAX_RECENCY_BOOST
 from langchain_agentrag.testing import assert_consistent, assert_isolated
 from tests.contracts.reference import MemoryConnector
 from tests.fakes import FixedClock

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from datetime import timedelta
 from numbers import Real
 from typing import Literal, TypeVar, cast, get_args
 
@@ -43,7 +42,8 @@ RANK_CONSTANT = 60
 SPREAD_DEPTH = 30
 """Nearest passages that the spread of cosines is measured over; fixed, so that it does not depend on k."""
 
-_VECTOR_SHARE = 0.7  # default weight of the vector index
+VECTOR_SHARE = 0.7
+"""Default weight of the vector index."""
 _HALF_SATURATION = 1.2  # keyword strength, in rarest terms, at which keyword evidence reaches one half
 _NARROW_SPREAD = 0.12  # spread of cosines below which no passage stands out
 _WIDE_SPREAD = 0.2  # spread of cosines above which the nearest passages stand out
@@ -102,7 +102,8 @@ def fuse(rule: FusionName, rankings: Sequence[Ranking[Id]], weights: Weights) ->
 
     Args:
         rule: Name of the rule.
-        rankings: (vector, keyword). "adaptive" and "convex" expect scores in [0, 1], the others take any.
+        rankings: (vector, keyword). "adaptive" and "convex" expect scores in [0, 1] of all candidates, the others take
+            any scores of the best candidates of each index.
         weights: (vector, keyword), any two weights `check_weights` accepts.
 
     Raises:
@@ -130,7 +131,7 @@ def convex(vector: Mapping[Id, float], keyword: Mapping[Id, float], weights: Wei
     theoretical minimum and maximum are here the calibration of each index. "adaptive" is the same sum of other scores.
     """
     return _weighted_sum(
-        [{name: _unit(score) for name, score in scores.items()} for scores in (vector, keyword)], weights
+        [{name: clip(score) for name, score in scores.items()} for scores in (vector, keyword)], weights
     )
 
 
@@ -173,34 +174,13 @@ def adaptive_weights(
     cosine, coverage = best_keyword
     lowest = cosines[min(SPREAD_DEPTH, len(cosines)) - 1]
     spread = cosines[0] - lowest
-    position = _unit((cosine - lowest) / spread) if spread > 0 else 1.0
+    position = clip((cosine - lowest) / spread) if spread > 0 else 1.0
     narrowness = min(1.0, _NARROW_SPREAD / spread) ** 2 if spread > 0 else 1.0
-    vector = _VECTOR_SHARE * (1.0 - _unit(coverage) * (1.0 - position) * narrowness) ** 2
+    vector = VECTOR_SHARE * (1.0 - clip(coverage) * (1.0 - position) * narrowness) ** 2
     stands_out = spread > _WIDE_SPREAD and len(cosines) >= SPREAD_DEPTH  # a spread of few passages says less
-    keyword = (1.0 - _VECTOR_SHARE) * ((_WIDE_SPREAD / spread) ** 2 if stands_out else 1.0)
-    keyword += (1.0 - _VECTOR_SHARE - keyword) * code_rarity
+    keyword = (1.0 - VECTOR_SHARE) * ((_WIDE_SPREAD / spread) ** 2 if stands_out else 1.0)
+    keyword += (1.0 - VECTOR_SHARE - keyword) * code_rarity
     return vector / (vector + keyword), keyword / (vector + keyword)
-
-
-def confidence(keyword: float, margin: float, lead: float) -> float:
-    """Estimated probability that a passage answers the query, in (0, 1).
-
-    A logistic function that rises with each of its three features. Coefficients are rounded from a fit to the first
-    hits of nine collections, and to queries whose answer lies in another collection, leaving out one collection at a
-    time (`benchmarks/quality.py --confidence`).
-
-    Args:
-        keyword: `keyword_evidence` of the passage.
-        margin: Its calibrated cosine above that of the 30th nearest passage.
-        lead: Its `combined_evidence` above that of the best other document, 0 if it is behind.
-    """
-    features = 3.6 * _unit(keyword) + 2.6 * min(1.0, _unit(lead) / 0.2) + 2.2 * min(1.0, _unit(margin) / 0.3)
-    return 1.0 / (1.0 + math.exp(3.1 - features))
-
-
-def combined_evidence(cosine: float, keyword: float) -> float:
-    """Evidence of both indexes with the default weights, in [0, 1]: 0.7 of the cosine, 0.3 of the keyword evidence."""
-    return _VECTOR_SHARE * cosine + (1.0 - _VECTOR_SHARE) * keyword
 
 
 def reciprocal_rank(rankings: Sequence[Sequence[Id]], weights: Weights, k: float = RANK_CONSTANT) -> dict[Id, float]:
@@ -253,7 +233,7 @@ def calibrate_cosine(cosine: float, background: float) -> float:
     """
     if not background < 1:  # the model does not tell texts apart: only equal vectors count
         return 1.0 if cosine >= 1 else 0.0
-    return _unit((cosine - background) / (1 - background))
+    return clip((cosine - background) / (1 - background))
 
 
 def calibrate_bm25(score: float, reachable: float) -> float:
@@ -264,29 +244,10 @@ def calibrate_bm25(score: float, reachable: float) -> float:
         reachable: Upper bound of the score for this query, the sum over its terms of idf * (k1 + 1)
             (`bm25.reachable_maximum`). It depends on the query and not on the other hits.
     """
-    return _unit(score / reachable) if reachable > 0 else 0.0
+    return clip(score / reachable) if reachable > 0 else 0.0
 
 
-MAX_RECENCY_BOOST = 0.1
-"""Largest relative increase of a score by recency."""
-
-
-def recency_boost(score: float, age: timedelta, half_life: timedelta) -> float:
-    """Amount that recency adds to a score: `MAX_RECENCY_BOOST * 2 ** (-age / half_life) * score * (1 - score)`.
-
-    It is below a tenth of the score and 0 at scores of 0 and 1, so only hits of similar score change places and scores
-    stay in [0, 1]. It keeps the order of documents of the same age.
-
-    Args:
-        score: Fused score, in [0, 1].
-        age: Time since the document's date; a date in the future counts as 0.
-        half_life: Age at which the boost is halved, > 0.
-    """
-    halvings = min(max(age, timedelta(0)) / half_life, 1_000.0)
-    return MAX_RECENCY_BOOST * float(0.5**halvings) * score * (1.0 - score)
-
-
-def _unit(score: float) -> float:
+def clip(score: float) -> float:
     """Clip to [0, 1]; NaN becomes 0."""
     return min(float(score), 1.0) if score > 0 else 0.0
 
@@ -309,7 +270,7 @@ def _scale(
     scores = {name: score / largest for name, score in ranking.items() if math.isfinite(score)}
     low, high = limits(list(scores.values())) if len(set(scores.values())) > 1 else (0.0, 0.0)
     scaled = dict.fromkeys(ranking, 0.0)
-    scaled |= {name: _unit((score - low) / (high - low)) if high > low else tied for name, score in scores.items()}
+    scaled |= {name: clip((score - low) / (high - low)) if high > low else tied for name, score in scores.items()}
     return scaled
 
 

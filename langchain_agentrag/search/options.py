@@ -149,7 +149,7 @@ class SearchOptions(TypedDict, total=False):
         "Share of each index in the fused score of a hybrid search.",
     )]  # fmt: skip
     fusion: Annotated[FusionName, Option(
-        _ignoring_name(check_fusion), '"adaptive", "convex", "rrf", "dbsf", "relative"', '"adaptive"',
+        _ignoring_name(check_fusion), ", ".join(f'"{rule}"' for rule in get_args(FusionName)), '"adaptive"',
         "Rule that fuses the scores of the two indexes.",
     )]  # fmt: skip
     fetch_k: Annotated[int | None, Option(

@@ -1,26 +1,26 @@
-"""Exact scores of the candidates, fusion, and the final order: speakers, recency, limits."""
+"""Ranking of the candidates: exact scores in both indexes, fused score, speakers, recency, limits, confidence."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from langchain_agentrag.search.bm25 import Scorer
 from langchain_agentrag.search.fusion import (
     SPREAD_DEPTH,
+    VECTOR_SHARE,
     Weights,
     adaptive_weights,
     calibrate_bm25,
     calibrate_cosine,
-    combined_evidence,
-    confidence,
-    convex,
+    clip,
     fuse,
     keyword_evidence,
-    recency_boost,
 )
 from langchain_agentrag.search.options import PreparedQuery
 from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
@@ -157,6 +157,25 @@ def _rows_of_other_speakers(
     return other_speakers(query.text, rows)
 
 
+MAX_RECENCY_BOOST = 0.1
+"""Largest relative increase of a score by recency."""
+
+
+def recency_boost(score: float, age: timedelta, half_life: timedelta) -> float:
+    """Amount that recency adds to a score: `MAX_RECENCY_BOOST * 2 ** (-age / half_life) * score * (1 - score)`.
+
+    It is below a tenth of the score and 0 at scores of 0 and 1, so only hits of similar score change places and scores
+    stay in [0, 1]. It keeps the order of documents of the same age.
+
+    Args:
+        score: Fused score, in [0, 1].
+        age: Time since the document's date; a date in the future counts as 0.
+        half_life: Age at which the boost is halved, > 0.
+    """
+    halvings = min(max(age, timedelta(0)) / half_life, 1_000.0)
+    return MAX_RECENCY_BOOST * float(0.5**halvings) * score * (1.0 - score)
+
+
 def _recency_boosts(
     connection: sqlite3.Connection, query: PreparedQuery, live: Mapping[int, ScoringRow], scores: Mapping[int, float]
 ) -> dict[int, float]:
@@ -271,16 +290,38 @@ def fuse_scores(query: PreparedQuery, weights: Weights, vector: IndexScores, key
         return {row: vector.score[row] for row in vector.ranking}
     if request.mode == "keyword":
         return {row: keyword.score[row] for row in keyword.ranking}
-    if request.fusion == "adaptive":  # every candidate has a score in both indexes: no list is cut
-        return convex(vector.evidence, keyword.evidence, weights)
-    if request.fusion == "convex":
-        return convex(vector.score, keyword.score, weights)
-    lists = [[(row, index.score[row]) for row in index.ranking] for index in (vector, keyword)]
-    return fuse(request.fusion, lists, weights)
+    if request.fusion == "adaptive":
+        rankings = [list(index.evidence.items()) for index in (vector, keyword)]
+    elif request.fusion == "convex":
+        rankings = [list(index.score.items()) for index in (vector, keyword)]
+    else:
+        rankings = [[(row, index.score[row]) for row in index.ranking] for index in (vector, keyword)]
+    return fuse(request.fusion, rankings, weights)
+
+
+def confidence(keyword: float, margin: float, lead: float) -> float:
+    """Estimated probability that a passage answers the query, in (0, 1).
+
+    A logistic function that rises with each of its three features. Coefficients are rounded from a fit to the first
+    hits of nine collections, and to queries whose answer lies in another collection, leaving out one collection at a
+    time (`benchmarks/quality.py --confidence`).
+
+    Args:
+        keyword: `keyword_evidence` of the passage.
+        margin: Its calibrated cosine above that of the 30th nearest passage.
+        lead: Its `combined_evidence` above that of the best other document, 0 if it is behind.
+    """
+    features = 3.6 * clip(keyword) + 2.6 * min(1.0, clip(lead) / 0.2) + 2.2 * min(1.0, clip(margin) / 0.3)
+    return 1.0 / (1.0 + math.exp(3.1 - features))
+
+
+def combined_evidence(cosine: float, keyword: float) -> float:
+    """Evidence of both indexes with the default weights, in [0, 1]: 0.7 of the cosine, 0.3 of the keyword evidence."""
+    return VECTOR_SHARE * cosine + (1.0 - VECTOR_SHARE) * keyword
 
 
 def confidences(rows: Sequence[int], candidates: Candidates, other_speakers: Collection[int] = ()) -> dict[int, float]:
-    """Return row → probability that it answers the question; see `fusion.confidence`.
+    """Return row → probability that it answers the question; see `confidence`.
 
     Passages of other speakers count in full as rivals: if they match better, the question may have no answer.
 

@@ -25,12 +25,10 @@ from langchain_agentrag.search.fusion import (
     calibrate_bm25,
     calibrate_cosine,
     check_weights,
-    combined_evidence,
-    confidence,
     fuse,
     keyword_evidence,
-    recency_boost,
 )
+from langchain_agentrag.search.ranking import combined_evidence, confidence, recency_boost
 from langchain_agentrag.store.commit import embedding_text
 from langchain_agentrag.store.partition_cache import cosines
 from langchain_agentrag.text import FIELDS, Terms

@@ -18,7 +18,6 @@ from langchain_agentrag.search.fusion import (
     calibrate_cosine,
     check_fusion,
     check_weights,
-    confidence,
     convex,
     distribution_based,
     fuse,
@@ -26,6 +25,7 @@ from langchain_agentrag.search.fusion import (
     reciprocal_rank,
     relative_score,
 )
+from langchain_agentrag.search.ranking import confidence
 
 RULES = ("convex", "rrf", "dbsf", "relative")
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.search.fusion import MAX_RECENCY_BOOST, recency_boost
+from langchain_agentrag.search.ranking import MAX_RECENCY_BOOST, recency_boost
 
 scores = st.floats(0, 1)
 ages = st.timedeltas(min_value=timedelta(0))

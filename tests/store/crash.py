@@ -375,7 +375,7 @@ class Killer:
             "seed": self.rng.randrange(1 << 30),
             "fault": fault,
             "action": action,
-            "behind": fault.startswith("hand") or self.rng.random() < 1 / 2,
+            "behind": fault.startswith("background") or self.rng.random() < 1 / 2,
         }
         self._zygote.stdin.write(json.dumps(order) + "\n")
         self._zygote.stdin.flush()
