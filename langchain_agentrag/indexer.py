@@ -25,9 +25,9 @@ from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.isolation_check import verify_deep
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.cache import ResultCache
-from langchain_agentrag.search.engine import QueryEmbedder, SearchEngine
+from langchain_agentrag.search.engine import SearchEngine, Searcher
 from langchain_agentrag.search.options import SearchOptions, SearchRequest, check_request
-from langchain_agentrag.search.searcher import Searcher
+from langchain_agentrag.search.query_embedding import QueryEmbedder
 from langchain_agentrag.store import verify as verification
 from langchain_agentrag.store.manifest import resolve_analyzer
 from langchain_agentrag.store.queries import OwnedDocuments, read_documents, read_passage

@@ -13,7 +13,7 @@ from langchain_agentrag.filters import Or
 from langchain_agentrag.ingest import pipeline
 from langchain_agentrag.metadata import decode
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.search import ranking, searcher
+from langchain_agentrag.search import engine, ranking
 from langchain_agentrag.store import background_indexing, commit, indexes, keyword_index, partition_cache, vector_index
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.queries import VisiblePartition
@@ -25,12 +25,12 @@ from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 
 @fault("the filter reaches the vector index only")
 def _() -> Any:
-    return around(searcher, "keyword_rows", lambda original, *args: original(*args[:-1], None))
+    return around(engine, "keyword_rows", lambda original, *args: original(*args[:-1], None))
 
 
 @fault("the filter reaches the keyword index only")
 def _() -> Any:
-    return around(searcher, "vector_rows", lambda original, *args: original(*args[:-1], None))
+    return around(engine, "vector_rows", lambda original, *args: original(*args[:-1], None))
 
 
 @fault("the filter is applied after the limit, over HNSW", **ON_CHROMA)
@@ -38,9 +38,9 @@ def _() -> Any:
     def short(
         original: Any, store: Any, partition: Any, vector_: Any, wanted: int, fetch: int, allowed: Any, *_: Any
     ) -> Any:
-        return searcher._members(store.indexes.vector_index(partition).nearest(vector_, 1), allowed)
+        return engine._members(store.indexes.vector_index(partition).nearest(vector_, 1), allowed)
 
-    return around(searcher, "_approximate", short)
+    return around(engine, "_approximate", short)
 
 
 @fault("unindexed rows are not scanned", **BEHIND)
@@ -117,7 +117,7 @@ def _() -> Any:
     def all_of_them(original: Any, store: Any, partitions: Any, *rest: Any) -> Any:
         return original(store, [VisiblePartition(part) for part in store.catalog.partitions() if part.chunks], *rest)
 
-    return around(searcher, "keyword_scorer", all_of_them)
+    return around(engine, "keyword_scorer", all_of_them)
 
 
 @fault("counts of a partition are not lowered by a delete")
@@ -232,7 +232,7 @@ def _() -> Any:
         hit_by_text = {hit.text: hit for hit in reversed(hits)}
         return Hits([hit for hit in hits if hit_by_text[hit.text] is hit], query=hits.query, mode=hits.mode)
 
-    return around(searcher.Searcher, "search", once)
+    return around(engine.Searcher, "search", once)
 
 
 # -- the answer -------------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def _() -> Any:
     def shifted(original: Any, self: Any, *args: Any) -> Any:
         return [(start + 1, stop + 1) for start, stop in original(self, *args)]
 
-    return around(searcher.Searcher, "_spans", shifted)
+    return around(engine.Searcher, "_spans", shifted)
 
 
 @fault("scores depend on how many rows are scored together")

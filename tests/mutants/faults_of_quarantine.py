@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from langchain_agentrag.search import cache, searcher
+from langchain_agentrag.search import cache, engine
 from langchain_agentrag.store import commit, queries
 from langchain_agentrag.store.schema import QUARANTINED
 from tests.mutants.faults import ON_CHROMA, around, fault
@@ -62,7 +62,7 @@ def _() -> Any:
         owners = (part.owner for part in self._store.catalog.partitions())
         return [living for owner in owners if (living := self._store.visible(owner)) and living.partition.chunks]
 
-    return around(searcher.Searcher, "_partitions", opened)
+    return around(engine.Searcher, "_partitions", opened)
 
 
 @fault("the answer of who asked is given again to who did not", result_cache=600)

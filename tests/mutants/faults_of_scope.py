@@ -11,7 +11,7 @@ from unittest.mock import patch
 from langchain_agentrag import indexer as facade
 from langchain_agentrag.ingest import documents
 from langchain_agentrag.scope import Scope
-from langchain_agentrag.search import searcher
+from langchain_agentrag.search import engine
 from langchain_agentrag.store import partition_cache, queries
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.catalog import Catalog
@@ -31,7 +31,7 @@ def _partitions_of(chosen: Callable[[str | None, str | None], bool]) -> Abstract
             if part.chunks and chosen(part.owner, scope.agent_id)
         ]
 
-    return around(searcher.Searcher, "_partitions", wrong)
+    return around(engine.Searcher, "_partitions", wrong)
 
 
 @contextmanager

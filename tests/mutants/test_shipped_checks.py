@@ -64,20 +64,20 @@ def test_a_leak_by_a_filter_is_found(world):
     """The right partitions are asked, but a filter that names another agent opens its own as well."""
     from langchain_agentrag.filters import filter_keys
     from langchain_agentrag.scope import Scope
-    from langchain_agentrag.search import searcher
+    from langchain_agentrag.search import engine
     from langchain_agentrag.store.queries import VisiblePartition
 
     def opened(original, self, query):
         if "agent_id" in filter_keys(query.request.condition):
             everybody = [VisiblePartition(part) for part in self._store.catalog.partitions() if part.chunks]
             with (
-                around(searcher.Searcher, "_partitions", lambda _, self, scope, **__: everybody),
+                around(engine.Searcher, "_partitions", lambda _, self, scope, **__: everybody),
                 around(Scope, "admits", lambda _, self, owner: True),
             ):
                 return original(self, query)
         return original(self, query)
 
-    with around(searcher.Searcher, "search", opened), pytest.raises(AssertionError, match="agent_id"):
+    with around(engine.Searcher, "search", opened), pytest.raises(AssertionError, match="agent_id"):
         assert_isolated(world.indexer)
 
 

@@ -98,13 +98,13 @@ def test_every_index_returns_exactly_what_the_definition_keeps(options, agent):
 
 def test_the_approximate_path_agrees_where_a_filter_is_selective_or_wide(monkeypatch):
     """Few rows kept, some, half and all: each plan of the approximate path is taken, `selected` included or not."""
-    from langchain_agentrag.search import searcher
+    from langchain_agentrag.search import engine
 
     documents = [SourceDocument(f"d{i}", f"{WORD} {i}", {"n": i, "odd": i % 2 == 1}) for i in range(600)]
     wheres = [{"n": {"$lt": edge}} for edge in (0, 1, 7, 60, 300, 599, 600)] + [{"odd": True}, {"n": {"$gte": 595}}, {}]
     with store(documents, None, chroma="always", exact_limit=0) as indexer:
-        for limit in (searcher.SELECTED_LIMIT, 0):
-            monkeypatch.setattr(searcher, "SELECTED_LIMIT", limit)
+        for limit in (engine.SELECTED_LIMIT, 0):
+            monkeypatch.setattr(engine, "SELECTED_LIMIT", limit)
             for where in wheres:
                 agree(indexer, documents, None, where)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_agentrag.search.searcher import SELECTED_LIMIT, candidates_wanted, keyword_fetch, plan_vectors
+from langchain_agentrag.search.engine import SELECTED_LIMIT, candidates_wanted, keyword_fetch, plan_vectors
 
 COUNTS = st.integers(1, 10**7)
 
