@@ -84,13 +84,6 @@ def idf(docs: int, doc_freq: int) -> float:
     return math.log(1.0 + (docs - doc_freq + 0.5) / (doc_freq + 0.5))
 
 
-def term_score(tf: float, length: float, average_length: float, k1: float, b: float) -> float:
-    """Saturated, length-normalized term frequency in one field, in [0, k1 + 1): Robertson & Zaragoza, eq. 3.15."""
-    if tf <= 0:
-        return 0.0
-    return tf * (k1 + 1.0) / (tf + k1 * (1.0 - b + b * length / average_length))
-
-
 class Scorer:
     """BM25 scorer of one query over one scope.
 
@@ -114,7 +107,11 @@ class Scorer:
     """Field -> term -> weight * idf * (k1 + 1), the upper bound of what the term adds to a score."""
 
     maximum: float
-    """Upper bound of the score of any chunk, see `reachable_maximum`."""
+    """Upper bound of the score of any chunk: the sum of the gains.
+
+    It is the limit of the formula for tf -> infinity in every term (Robertson & Zaragoza 2009, section 3.4.1: the
+    saturation approaches k1 + 1 from below), Lucene's maximum impact of a term. Terms that no chunk contains count too.
+    """
 
     def __init__(
         self,
@@ -162,19 +159,9 @@ class Scorer:
         a query is limited to that of 30 terms of the highest rarity, since longer queries are pasted texts.
 
         Args:
-            matched: Sum of the gains of the chunk's terms (`matched_gain`, `score_lines`).
+            matched: Sum of the gains of the query terms that the chunk contains (`score_lines`).
         """
         return min(1.0, matched / self._information) if self._information > 0 else 0.0
-
-    def matched_gain(self, counts: Counts) -> float:
-        """Sum of the gains of the query terms that a chunk contains, regardless of how often."""
-        return sum(
-            gain
-            for field, _, _, gains in self._fields
-            if field != _CONTEXT
-            for term, gain in gains.items()
-            if counts.get(field, {}).get(term, 0) > 0
-        )
 
     def score(self, counts: Counts, lengths: Mapping[str, int]) -> float:
         """BM25 score of one chunk, >= 0.
@@ -196,7 +183,7 @@ class Scorer:
         return total
 
     def score_lines(self, lines: Mapping[str, str], lengths: Mapping[str, str]) -> tuple[float, float]:
-        """`score` and `matched_gain` of a chunk from its stored terms: bit-identical, without counting the terms first.
+        """Score of a chunk from its stored terms, bit-identical to `score`, and the sum of the gains of its terms.
 
         Args:
             lines: Field -> terms of the chunk separated by spaces, each as often as it occurs.
@@ -238,23 +225,3 @@ def score(
 ) -> float:
     """BM25 score of a single chunk; to score many, build one `Scorer`."""
     return Scorer(query, stats, doc_freqs, parameters).score(counts, lengths)
-
-
-def reachable_maximum(
-    query: Query, stats: Mapping[str, FieldStats], doc_freqs: Counts, parameters: Mapping[str, Parameters] = PARAMETERS
-) -> float:
-    """Upper bound of the BM25 score of any chunk: the sum of weight * idf * (k1 + 1) over the query's terms.
-
-    It is the limit of the formula at the top of this module for tf -> infinity in every term (Robertson & Zaragoza
-    2009, section 3.4.1: the saturation approaches k1 + 1 from below), Lucene's maximum impact of a term. A score
-    divided by it is in [0, 1) whatever the other candidates are. Terms that no chunk contains count too.
-    """
-    total = 0.0
-    for field, terms in query.items():
-        if field not in stats:
-            continue
-        docs, frequencies = stats[field].docs, doc_freqs.get(field, {})
-        k1 = parameters.get(field, DEFAULT_PARAMETERS).k1
-        for term, weight in sorted(terms.items()):
-            total += weight * idf(docs, frequencies.get(term, 0)) * (k1 + 1.0)
-    return total

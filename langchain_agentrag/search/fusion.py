@@ -242,7 +242,7 @@ def calibrate_bm25(score: float, reachable: float) -> float:
     Args:
         score: BM25 of the passage.
         reachable: Upper bound of the score for this query, the sum over its terms of idf * (k1 + 1)
-            (`bm25.reachable_maximum`). It depends on the query and not on the other hits.
+            (`Scorer.maximum`). It depends on the query and not on the other hits.
     """
     return clip(score / reachable) if reachable > 0 else 0.0
 

@@ -135,7 +135,7 @@ _check_bound = partial(check_time, now=EPOCH)  # bounds relative to the present 
 
 
 class SearchOptions(TypedDict, total=False):
-    """Options of a search, all by keyword; None stands for the default. See `OPTIONS` and the GUIDE."""
+    """Options of a search, all by keyword; None stands for the default."""
 
     filter: Annotated[Any, Option(
         _ignoring_name(parse), 'a filter such as {"type": "manual"}', "none",

@@ -19,7 +19,7 @@ from langchain_agentrag.connector import Gap, SourceItem
 from langchain_agentrag.embedding import Background, Embedder
 from langchain_agentrag.filters import match
 from langchain_agentrag.metadata import normalise
-from langchain_agentrag.search.bm25 import FieldStats, Scorer, idf, reachable_maximum, score
+from langchain_agentrag.search.bm25 import FieldStats, Scorer, idf, score
 from langchain_agentrag.search.fusion import (
     adaptive_weights,
     calibrate_bm25,
@@ -34,6 +34,7 @@ from langchain_agentrag.store.partition_cache import cosines
 from langchain_agentrag.text import FIELDS, Terms
 from langchain_agentrag.text.chunking import chunk_document
 from langchain_agentrag.types import Chunk, Explanation, Hit, IndexEvidence, QueryMatches
+from tests.contracts.bm25_reference import matched_gain, reachable_maximum
 
 Window = tuple[datetime | None, datetime | None]
 """From a moment on, before another one."""
@@ -343,7 +344,7 @@ class ReferenceStore:
             counts = {field: Counter(getattr(row.terms, field)) for field in query}
             raw = score(query, counts, row.terms.lengths, stats, freqs)
             if raw > 0:
-                scores.coverage[place] = scorer.coverage(scorer.matched_gain(counts))
+                scores.coverage[place] = scorer.coverage(matched_gain(scorer, counts))
                 codes = self._analyzer.codes(text) & set(row.terms.words)
                 scores.rarity[place] = max((scorer.rarity("words", code) for code in codes), default=0.0)
                 evidence = keyword_evidence(raw / unit, scores.coverage[place], scores.rarity[place]) if unit else 0.0

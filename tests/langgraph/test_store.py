@@ -275,7 +275,7 @@ def test_a_value_that_cannot_be_kept_leaves_the_batch_undone(indexer, value):
 
 
 def test_what_was_deleted_is_on_no_disk(indexer):
-    from langchain_agentrag.testing.erasure import find_deleted_text
+    from tests.store.erasure import find_deleted_text
 
     store = HybridStore(indexer, agent_id="lina")
     store.put(PLACE, "k", {"text": "quetzalcoatlus 翼龙密码"})

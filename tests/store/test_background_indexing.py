@@ -19,7 +19,7 @@ from langchain_agentrag.cli.app import app
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store import background_indexing, vector_index
 from langchain_agentrag.store.vector_index import ChromaVectorIndex
-from langchain_agentrag.testing.erasure import find_deleted_text
+from tests.store.erasure import find_deleted_text
 
 LIMIT = 20
 OPEN = {"embeddings": "hash", "chroma": "auto", "exact_limit": LIMIT}

@@ -25,6 +25,7 @@ from langchain_agentrag.store.commit import (
 from langchain_agentrag.store.partition_cache import unpack_vectors
 from langchain_agentrag.text import FIELDS, Analyzer
 from langchain_agentrag.types import Chunk, Section, SourceDocument
+from tests.contracts.bm25_reference import matched_gain
 
 ANALYZER = Analyzer()
 BASE = SourceDocument("d", "text", {"a": 1}, None, "plain", (Section(0, 4, {"page": 1}, "head"),))
@@ -50,7 +51,7 @@ def test_a_chunk_scores_the_same_from_its_packed_terms_as_from_its_counts(text: 
     lines = dict(zip(FIELDS, pack_terms(terms).split("\n"), strict=True))
     lengths = dict(zip(FIELDS, pack_lengths(terms).split(" "), strict=True))
     counts = {name: Counter(getattr(terms, name)) for name in FIELDS}
-    assert scorer.score_lines(lines, lengths) == (scorer.score(counts, terms.lengths), scorer.matched_gain(counts))
+    assert scorer.score_lines(lines, lengths) == (scorer.score(counts, terms.lengths), matched_gain(scorer, counts))
 
 
 def test_vectors_unpack_to_the_same_bits():

@@ -15,10 +15,10 @@ from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store import chroma
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
-from langchain_agentrag.testing.erasure import find_deleted_text
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.types import SourceDocument
 from tests.store.crash import Killer, Model
+from tests.store.erasure import find_deleted_text
 
 SECRETS = {
     "en": "The launch code of the reactor is xylophonequartz seventeen, said Quillfeather.",
