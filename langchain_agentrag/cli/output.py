@@ -225,5 +225,5 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter("nobody can be asked here: add --yes.", param_hint="--yes")
+        raise typer.BadParameter("there is no terminal to confirm on: add --yes.", param_hint="--yes")
     typer.confirm(question, abort=True, err=True)

@@ -371,6 +371,9 @@ def reference() -> str:
     return "\n".join(["| option | values | default | |", "|---|---|---|---|", *rows])
 
 
+SearchOptions.__doc__ = f"{SearchOptions.__doc__}\n\n{reference()}"
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
     """A request after preparation: follow-up questions are completed and the query is embedded.
