@@ -192,7 +192,7 @@ class _Encoder:
 
     def text(self, value: str, path: tuple[Any, ...]) -> Value:
         value = str.__str__(value)  # a subclass may print itself differently
-        return value if _is_utf8(value) else _tagged("str", _base64(value.encode("utf-8", "surrogatepass")))
+        return value if is_storable(value) else _tagged("str", _base64(value.encode("utf-8", "surrogatepass")))
 
     def date_or_time(self, value: Value, path: tuple[Any, ...]) -> Value:
         if value != value:  # noqa: PLR0124  pandas.NaT is a datetime that equals nothing
@@ -232,7 +232,7 @@ class _Encoder:
                 raise self.error((*path, key), key, "has a key that is not a string", "Use str(key)")
             result[str.__str__(key)] = self.value(item, (*path, key))
         self.open.discard(id(value))
-        if _TAG not in result and all(map(_is_utf8, result)):
+        if _TAG not in result and all(map(is_storable, result)):
             return result
         # As pairs, the escaped dict has no keys that could be read as a tag or fail to encode.
         pairs = result.items() if self.ordered else sorted(result.items())
@@ -310,7 +310,8 @@ def _unbase64(text: str) -> bytes:
     return binascii.a2b_base64(text, strict_mode=True)
 
 
-def _is_utf8(text: str) -> bool:
+def is_storable(text: str) -> bool:
+    """Whether SQLite and JSON can store a text: a lone surrogate has no UTF-8 form."""
     if text.isascii():
         return True
     try:

@@ -17,10 +17,11 @@ from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, StoreMismatchError, UsageError
 from langchain_agentrag.filters import Condition, Filter, conjoin, time_range_filter
 from langchain_agentrag.ingest.pipeline import Pipeline
+from langchain_agentrag.metadata import is_storable
 from langchain_agentrag.scope import resolve_owner
 from langchain_agentrag.store.partition_cache import filter_view
 from langchain_agentrag.store.protocols import Vectors
-from langchain_agentrag.store.queries import documents_of, is_storable
+from langchain_agentrag.store.queries import documents_of
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.times import EXPIRY_KEY, document_expiry
 from langchain_agentrag.types import Section, SourceDocument, TextKind

@@ -14,7 +14,8 @@ from langchain_agentrag.connector import BaseConnector, Gap, NotIndexableError, 
 from langchain_agentrag.errors import AgentRagError
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
-from langchain_agentrag.store.queries import is_storable, item_counts, item_documents, item_versions, stored_items
+from langchain_agentrag.metadata import is_storable
+from langchain_agentrag.store.queries import item_counts, item_documents, item_versions, stored_items
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.types import SourceDocument
 

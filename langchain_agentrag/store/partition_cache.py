@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -257,9 +258,9 @@ class PartitionCache:
             case Condition():
                 return self._columns[condition.key].test(condition)
             case And(parts):
-                return _combine(np.logical_and, [self._evaluate(part) for part in parts], len(self._rows), empty=True)
+                return reduce(np.logical_and, map(self._evaluate, parts), np.ones(len(self._rows), dtype=np.bool_))
             case Or(parts):
-                return _combine(np.logical_or, [self._evaluate(part) for part in parts], len(self._rows), empty=False)
+                return reduce(np.logical_or, map(self._evaluate, parts), np.zeros(len(self._rows), dtype=np.bool_))
             case Not(part):
                 return ~self._evaluate(part)
         raise AssertionError(condition)
@@ -356,10 +357,3 @@ def read_vectors(connection: sqlite3.Connection, rows: Rows) -> tuple[Rows, Vect
     pairs: list[tuple[int, bytes]] = list(select_in(connection, query, rows.tolist()))
     live = np.array([row for row, _ in pairs], dtype=np.int64)
     return live, unpack_vectors([packed for _, packed in pairs])
-
-
-def _combine(rule: Callable[[Mask, Mask], Mask], masks: list[Mask], size: int, *, empty: bool) -> Mask:
-    total = np.full(size, empty, dtype=np.bool_)
-    for mask in masks:
-        total = rule(total, mask)
-    return total

@@ -6,10 +6,10 @@ reported as up to date.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 from langchain_agentrag.store.catalog import Catalog, select_in
 from langchain_agentrag.store.queries import NOT_EXPIRED
@@ -81,13 +81,8 @@ class RecordKeys:
     ) -> list[str]:
         """Return recorded keys, oldest first, filtered by time of the last update and by group."""
         self.prepare()
-        conditions = ["owner = ?", "namespace = ?"]
-        values: list[Any] = [*self._key]
-        for clause, value in (("updated < ?", before), ("updated > ?", after)):
-            if value is not None:
-                conditions.append(clause)
-                values.append(value)
-        query = f"SELECT updated, key FROM records WHERE {' AND '.join(conditions)}"
+        query = "SELECT updated, key FROM records WHERE owner = ? AND namespace = ? AND updated < ? AND updated > ?"
+        values = (*self._key, math.inf if before is None else before, -math.inf if after is None else after)
         connection = self._catalog.connection()
         if groups is None:
             records = connection.execute(query, values).fetchall()
