@@ -162,21 +162,18 @@ def _convert(item: object, seen: Counter[str]) -> SourceDocument:
     if isinstance(item, str):
         return SourceDocument(_content_id(item, {}, seen), item)
     if hasattr(item, "page_content"):
-        metadata, text = getattr(item, "metadata", None) or {}, item.page_content
-        return SourceDocument(_doc_id(getattr(item, "id", None), text, metadata, seen), text, dict(metadata))
-    if hasattr(item, "get_content") and hasattr(item, "node_id"):
-        metadata, text = getattr(item, "metadata", None) or {}, item.get_content()
-        return SourceDocument(_doc_id(item.node_id, text, metadata, seen), text, dict(metadata))
-    raise InvalidDocumentError(
-        f"cannot index a {type(item).__name__}: "
-        "pass a LangChain Document, a LlamaIndex node, a SourceDocument or a str."
-    )
-
-
-def _doc_id(own_id: object, text: object, metadata: Mapping[str, Any], seen: Counter[str]) -> str:
-    if own_id is not None:
-        return own_id if isinstance(own_id, str) else str(own_id)
-    return _content_id(text if isinstance(text, str) else repr(text), metadata, seen)
+        own_id, text = getattr(item, "id", None), item.page_content
+    elif hasattr(item, "get_content") and hasattr(item, "node_id"):
+        own_id, text = item.node_id, item.get_content()
+    else:
+        kinds = "a LangChain Document, a LlamaIndex node, a SourceDocument or a str"
+        raise InvalidDocumentError(f"cannot index a {type(item).__name__}: pass {kinds}.")
+    metadata = getattr(item, "metadata", None) or {}
+    if own_id is None:
+        doc_id = _content_id(text if isinstance(text, str) else repr(text), metadata, seen)
+    else:
+        doc_id = own_id if isinstance(own_id, str) else str(own_id)
+    return SourceDocument(doc_id, text, dict(metadata))
 
 
 def _content_id(text: str, metadata: Mapping[str, Any], seen: Counter[str]) -> str:

@@ -197,7 +197,10 @@ class TantivyKeywordIndex:
         count = counts.live.get(term)
         if count is None:
             live, total = counts.state
-            count = searcher.doc_freq(*term) if live == total else _count_matches(searcher, self._term(*term))
+            if live == total:
+                count = searcher.doc_freq(*term)
+            else:
+                count = searcher.search(self._term(*term), limit=1, count=True).count or 0  # type: ignore[attr-defined]
             counts.live[term] = count
         return count
 
@@ -232,8 +235,9 @@ class TantivyKeywordIndex:
                 term = name, text
                 doc_freq = self._count(searcher, counts, term) if live == total else searcher.doc_freq(*term)
                 if doc_freq:
-                    # tantivy multiplies by the idf within this partition: the weight holds the scope's instead
-                    clauses.append((weight, term, weight / _tantivy_idf(total, doc_freq)))
+                    # tantivy multiplies by its idf within this partition: the weight holds the scope's instead
+                    idf = math.log(1 + (total - doc_freq + 0.5) / (doc_freq + 0.5))
+                    clauses.append((weight, term, weight / idf))
         return sorted(clauses, key=lambda clause: -clause[0])
 
     def _search(
@@ -295,11 +299,6 @@ class TantivyKeywordIndex:
             self._reload()
 
 
-def _tantivy_idf(rows: int, doc_freq: int) -> float:
-    """Return tantivy's inverse document frequency: ln(1 + (N - n + 0.5) / (n + 0.5))."""
-    return math.log(1 + (rows - doc_freq + 0.5) / (doc_freq + 0.5))
-
-
 def _heaviest(clauses: Sequence[_Clause]) -> Sequence[_Clause]:
     total, share = sum(weight for weight, _, _ in clauses), 0.0
     for count, (weight, _, _) in enumerate(clauses, 1):
@@ -322,11 +321,6 @@ def _is_intact(content: bytes) -> bool:
     except (ValueError, KeyError, TypeError):
         return False
     return bool(zlib.crc32(memoryview(content)[: -8 - length]) == checksum)
-
-
-def _count_matches(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
-    count: int | None = searcher.search(query, limit=1, count=True).count  # type: ignore[attr-defined]
-    return count or 0
 
 
 def _schema() -> tantivy.Schema:

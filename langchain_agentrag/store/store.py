@@ -100,19 +100,15 @@ class Store:
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         prepare_folder(folder)
-        self.folder, self.exact_limit, self._chroma_always = folder, exact_limit, chroma == "always"
+        self.folder, self.exact_limit = folder, exact_limit
+        self._chroma_always = always = chroma == "always"
         self.catalog = Catalog(folder / "catalog.sqlite")
         self.lock = WriteLock(folder, lock_timeout)
         self.indexes = PartitionIndexes(folder, self.catalog, self.lock)
         self.recovery = Recovery(self.catalog, self.indexes)
         self.visibility, self._clock = PartitionVisibility(self.catalog), clock or partial(datetime.now, UTC)
         self.background_indexer = BackgroundIndexer(
-            self.catalog,
-            self.indexes,
-            self.lock,
-            self._recover_if_needed,
-            exact_limit=exact_limit,
-            always=self._chroma_always,
+            self.catalog, self.indexes, self.lock, self._recover_if_needed, exact_limit=exact_limit, always=always
         )
         self._pid, self._closed = os.getpid(), False
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
