@@ -126,9 +126,7 @@ class _Encoder:
         kind = type(value)
         if kind is bool or value is None:
             return value
-        handler = _EXACT.get(kind)
-        if handler is None:
-            handler = self._handler(value, path)
+        handler = _EXACT.get(kind) or self._handler(value, path)
         return handler(self, value, path)
 
     def _handler(self, value: Value, path: tuple[Any, ...]) -> _Handler:
@@ -140,19 +138,15 @@ class _Encoder:
         for base, handler in _BY_BASE:
             if isinstance(value, base):
                 return handler
-        raise self.error(
-            path,
-            value,
-            "has a type that cannot be stored",
-            "Use text, numbers, booleans, None, dates, Decimal, bytes, UUID, or lists and dicts of them; "
-            "str(value) works for most other objects",
-        )
+        types = "text, numbers, booleans, None, dates, Decimal, bytes, UUID, or lists and dicts of them"
+        remedy = f"Use {types}; str(value) works for most other objects"
+        raise self.error(path, value, "has a type that cannot be stored", remedy)
 
     def error(self, path: tuple[Any, ...], value: Value, rule: str, remedy: str) -> InvalidDocumentError:
-        where = _path(path) or "the top level"
-        return InvalidDocumentError(
-            f"Metadata at {where} {rule}: {type(value).__name__} {short_repr(value)}. {remedy}."
-        )
+        steps = [repr(path[0]) if path else "the top level"]  # the path as a Python expression
+        steps += [f"[{step!r}]" if step != "{}" else "{}" for step in path[1:]]
+        kind = type(value).__name__
+        return InvalidDocumentError(f"Metadata at {''.join(steps)} {rule}: {kind} {short_repr(value)}. {remedy}.")
 
     def enter(self, value: Value, path: tuple[Any, ...]) -> None:
         if id(value) in self.open:
@@ -319,13 +313,6 @@ def is_storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _path(path: tuple[Any, ...]) -> str:
-    """Return the path of a value as a Python expression."""
-    steps = [repr(path[0]) if path else ""]
-    steps += [f"[{step!r}]" if step != "{}" else "{}" for step in path[1:]]
-    return "".join(steps)
 
 
 def short_repr(value: object) -> str:

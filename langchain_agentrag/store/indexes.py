@@ -260,8 +260,7 @@ class PartitionIndexes:
         partitions = [partition for partition in self._catalog.partitions() if partition.in_chroma]
         with self._catalog.transaction() as connection:
             for partition in partitions:
-                names = {"collection": partition.collection}
-                insert_journal_entry(connection, partition.id, "dropping", names)
+                insert_journal_entry(connection, partition.id, "dropping", {"collection": partition.collection})
             connection.execute("UPDATE partitions SET collection = NULL, generation = generation + 1")
         failpoint("chroma-given-up")
         self.chroma.delete_all()
@@ -320,10 +319,9 @@ class PartitionIndexes:
     def _switch_index(
         self, partition: PartitionRow, entry: int, column: str, name: str, old: dict[str, str | None]
     ) -> PartitionRow:
+        query = f"UPDATE partitions SET {column} = ?, generation = generation + 1 WHERE id = ?"
         with self._catalog.transaction() as connection:
-            connection.execute(
-                f"UPDATE partitions SET {column} = ?, generation = generation + 1 WHERE id = ?", (name, partition.id)
-            )
+            connection.execute(query, (name, partition.id))
             connection.execute("UPDATE journal SET dead = ? WHERE id = ?", (json.dumps(old), entry))
         failpoint("rebuild-swapped")
         current = self._catalog.partition(partition.owner)

@@ -111,7 +111,7 @@ class TantivyKeywordIndex:
             for row in rows:
                 writer.delete_documents_by_term(_ROW, row)
 
-    def purge(self, read: Callable[[Sequence[int]], Iterable[tuple[int, Terms]]]) -> int:
+    def purge(self, read: Callable[[Sequence[int]], Iterable[tuple[int, Terms]]]) -> None:
         """Erase the terms of deleted rows from disk by rewriting the segments that hold them.
 
         tantivy only marks rows as deleted; their postings stay until a merge that may never come.
@@ -119,18 +119,13 @@ class TantivyKeywordIndex:
         Args:
             read: Returns (row, terms) of those of the given rows that are live.
 
-        Returns:
-            The number of rows rewritten.
-
         Raises:
             StoreError: It failed; rebuilding the index has the same effect.
         """
-        rewritten = 0
         for _ in range(_MAX_REWRITES):
             rows = self._rows_to_rewrite()
             if rows is None:
-                return rewritten
-            rewritten += len(rows)
+                return
             with self._writer(max(len(rows), _LARGE_BATCH)) as writer:
                 for row in rows:
                     writer.delete_documents_by_term(_ROW, row)

@@ -345,9 +345,8 @@ def _check_keyword_index(
             row: {name: {rng.choice(sorted(terms)): 1.0} for name, terms in fields.items() if terms}
             for row, fields in terms_by_row.items()
         }
-        lost = [
-            row for row, query in queries.items() if query and not keyword_index.candidates(query, 1, np.array([row]))
-        ]
+        searched = [row for row, query in queries.items() if query]
+        lost = [row for row in searched if not keyword_index.candidates(queries[row], 1, np.array([row]))]
         query_terms = {
             name: dict.fromkeys((term for query in queries.values() for term in query.get(name, {})), 1.0)
             for name in FIELDS
