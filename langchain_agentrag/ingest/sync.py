@@ -70,10 +70,9 @@ class SeenItems:
         """Record a document of the source."""
         self._addresses.add(_address(owner, doc_id))
         if len(self._addresses) >= _BUFFERED:
+            rows = [(key,) for key in self._addresses]
             self._connection.execute("BEGIN")
-            self._connection.executemany(
-                "INSERT OR IGNORE INTO addresses VALUES (?)", [(key,) for key in self._addresses]
-            )
+            self._connection.executemany("INSERT OR IGNORE INTO addresses VALUES (?)", rows)
             self._connection.execute("COMMIT")
             self._addresses.clear()
 

@@ -172,10 +172,8 @@ def commit(
         if key is not None and (expired or not batch.expired_only):
             _remove_document(connection, partition, key, result.deltas[partition], keep=batch.keep_vectors)
             result.deleted += expired is batch.expired_only
-    connection.executemany(
-        "INSERT OR REPLACE INTO items VALUES (?, ?, ?)",
-        [(source, item, version) for (source, item), version in batch.versions.items()],
-    )
+    versions = [(source, item, version) for (source, item), version in batch.versions.items()]
+    connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", versions)
     connection.executemany("DELETE FROM items WHERE source = ? AND item = ?", batch.forgotten_items)
     for partition, delta in result.deltas.items():
         _update_counts(connection, partition, delta)
@@ -223,9 +221,8 @@ def _replace_document(
         )
         return int(inserted.lastrowid or 0), False
     _delete_chunks(connection, partition, key, delta, keep=batch.keep_vectors)
-    connection.execute(
-        "UPDATE documents SET text = ?, metadata = ?, signature = ?, source = ?, item = ? WHERE id = ?", (*values, key)
-    )
+    query = "UPDATE documents SET text = ?, metadata = ?, signature = ?, source = ?, item = ? WHERE id = ?"
+    connection.execute(query, (*values, key))
     return key, True
 
 
@@ -247,9 +244,8 @@ def _remove_document(
     connection: sqlite3.Connection, partition: int, document: int, delta: PartitionDelta, *, keep: bool
 ) -> None:
     # delete the version of its item, so that a source that still holds the document brings it back
-    connection.execute(
-        "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE id = ?)", (document,)
-    )
+    query = "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE id = ?)"
+    connection.execute(query, (document,))
     _delete_chunks(connection, partition, document, delta, keep=keep)
     connection.execute("DELETE FROM expiry WHERE document = ?", (document,))
     connection.execute("DELETE FROM quarantine WHERE document = ?", (document,))

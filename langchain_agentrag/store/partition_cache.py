@@ -206,9 +206,8 @@ class PartitionCache:
         if removals != self._removals and len(self._rows):
             self._drop_deleted(connection)
         last = int(self._rows[-1]) if len(self._rows) else -1
-        rows = connection.execute(
-            "SELECT row FROM chunks WHERE partition = ? AND row > ? ORDER BY row", (self._partition, last)
-        ).fetchall()
+        query = "SELECT row FROM chunks WHERE partition = ? AND row > ? ORDER BY row"
+        rows = connection.execute(query, (self._partition, last)).fetchall()
         if rows:
             self._rows = np.concatenate([self._rows, np.array([row for (row,) in rows], dtype=np.int64)])
             if self._vectors is not None:
@@ -236,10 +235,8 @@ class PartitionCache:
         return self._rows[first:], self._vectors.from_row(first)
 
     def _read_vectors(self, connection: sqlite3.Connection, after: int) -> Vectors:
-        vectors = connection.execute(
-            "SELECT v.vector FROM chunks c JOIN vectors v USING (row) WHERE c.partition = ? AND row > ? ORDER BY row",
-            (self._partition, after),
-        ).fetchall()
+        query = "SELECT vector FROM chunks JOIN vectors USING (row) WHERE partition = ? AND row > ? ORDER BY row"
+        vectors = connection.execute(query, (self._partition, after)).fetchall()
         return unit_vectors(unpack_vectors([packed for (packed,) in vectors]))
 
     # -- filters --------------------------------------------------------------------------------------------------

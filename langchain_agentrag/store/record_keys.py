@@ -53,11 +53,9 @@ class RecordKeys:
     def put(self, keys: Sequence[str], groups: Sequence[str | None], updated: float) -> None:
         """Insert or update records."""
         self.prepare()
+        records = [(*self._key, key, group, updated) for key, group in zip(keys, groups, strict=True)]
         with self._catalog.transaction() as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)",
-                [(*self._key, key, group, updated) for key, group in zip(keys, groups, strict=True)],
-            )
+            connection.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)", records)
 
     def existing(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are recorded and whose document is in the store."""
@@ -93,10 +91,9 @@ class RecordKeys:
     def remove(self, keys: Sequence[str]) -> None:
         """Delete records; absent ones are ignored."""
         self.prepare()
+        query = "DELETE FROM records WHERE owner = ? AND namespace = ? AND key = ?"
         with self._catalog.transaction() as connection:
-            connection.executemany(
-                "DELETE FROM records WHERE owner = ? AND namespace = ? AND key = ?", [(*self._key, key) for key in keys]
-            )
+            connection.executemany(query, [(*self._key, key) for key in keys])
 
 
 def delete_record_keys(catalog: Catalog, owner: str) -> None:

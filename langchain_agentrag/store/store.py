@@ -198,11 +198,8 @@ class Store:
                 return CommitResult()
             visible = self.visibility.visible(partition, self.now()).partition
             with self.catalog.transaction() as connection:
-                connection.execute(
-                    "DELETE FROM items WHERE (source, item) IN "
-                    "(SELECT source, item FROM documents WHERE partition = ?)",
-                    (partition.id,),
-                )
+                items = "SELECT source, item FROM documents WHERE partition = ?"
+                connection.execute(f"DELETE FROM items WHERE (source, item) IN ({items})", (partition.id,))
                 rows = "(SELECT row FROM chunks WHERE partition = ?)"
                 connection.execute(f"DELETE FROM vectors WHERE row IN {rows}", (partition.id,))
                 for table in ("expiry", "quarantine", "chunks", "documents", "embedding_cache", "journal"):
@@ -234,11 +231,9 @@ class Store:
         try:
             with self.lock.acquire():
                 partition = self.ensure_partition(owner)
+                rows = [(partition.id, key, pack_vector(vector)) for key, vector in vectors.items()]
                 with self.catalog.transaction() as connection:
-                    connection.executemany(
-                        "INSERT OR IGNORE INTO embedding_cache(partition, hash, vector) VALUES (?, ?, ?)",
-                        [(partition.id, key, pack_vector(vector)) for key, vector in vectors.items()],
-                    )
+                    connection.executemany("INSERT OR IGNORE INTO embedding_cache VALUES (?, ?, ?)", rows)
         except StoreError as error:
             logger.warning("%d vectors could not be stored for the next attempt: %s", len(vectors), error)
 
