@@ -202,7 +202,7 @@ class _SyncRun:
         return self._pipeline.failures == failures
 
     def _documents(self, item: SourceItem) -> Iterator[SourceDocument]:
-        """Yield the documents of an item; errors in reading them are reported."""
+        """Yield the documents of an item; errors in reading them are reported, errors in writing them are raised."""
         try:
             yield from as_source_documents(item.load(), self._connector.agent_id)
         except NotIndexableError as error:

@@ -84,10 +84,8 @@ class Column:
 
     def test(self, condition: Condition) -> Mask:
         """Return the mask of rows that satisfy a condition."""
-        matches = np.fromiter(
-            (condition.test(value, present) for value, present in self._values), dtype=np.bool_, count=len(self._values)
-        )
-        return matches[self.codes] if len(self._values) else np.zeros(0, dtype=np.bool_)
+        matches = np.array([condition.test(value, present) for value, present in self._values], dtype=np.bool_)
+        return matches[self.codes]
 
     def _encode(self, value: Any, present: bool) -> int:  # noqa: ANN401, FBT001
         # type and repr keep 1, 1.0, True and "1" apart, and make lists and dicts hashable
@@ -110,10 +108,8 @@ class TimeColumn:
 
     def extend(self, values: Iterator[tuple[Any, bool]]) -> None:
         """Append one (value, present) pair per row."""
-        new = np.fromiter(
-            (to_microseconds(value) if present else _NO_TIME for value, present in values), dtype=np.int64
-        )
-        self.microseconds = np.concatenate([self.microseconds, new])
+        new = (to_microseconds(value) if present else _NO_TIME for value, present in values)
+        self.microseconds = np.concatenate([self.microseconds, np.fromiter(new, dtype=np.int64)])
 
     def keep(self, mask: Mask) -> None:
         """Drop the rows where the mask is false."""

@@ -80,9 +80,8 @@ def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int
         "FROM chunks c JOIN documents d ON d.id = c.document JOIN partitions p ON p.id = c.partition "
         "WHERE c.row IN (...)"
     )
-    return {
-        values[0]: StoredRow._make((*values[:-1], bool(values[-1]))) for values in select_in(connection, query, rows)
-    }
+    stored = (StoredRow._make((*values, bool(whole))) for *values, whole in select_in(connection, query, rows))
+    return {row.row: row for row in stored}
 
 
 _MAX_TEXTS = 20  # texts searched for by SQLite before metadata is decoded
