@@ -114,8 +114,8 @@ class IsolationCheck:
             self._search(probe)
             self._read(probe)
             self.probes += 1
-        for outsider in [None, *self._agents][: self._sample]:
-            self._check_stats(outsider)
+        for agent in self._agents[: self._sample]:  # without an agent stats() counts the whole store
+            self._check_stats(agent)
         return list(self._leaks)
 
     def _probes(self) -> Iterator[_Probe]:
@@ -164,17 +164,14 @@ class IsolationCheck:
         with self._store.catalog.snapshot() as connection:
             owners = {owner for owner in {None, outsider} if has_chunk(connection, owner, chunk)}
             true_owners = owners or chunk_owners(connection, chunk)
-        chunk_name = f"chunk {chunk[1]} of document {chunk[0]!r}"
+        reader, chunk_name = _owner_name(outsider), f"chunk {chunk[1]} of document {chunk[0]!r}"
         if not true_owners:
-            self._add_leak(
-                f"{_owner_name(outsider)} was shown {chunk_name}, which the catalog does not hold, by {call}"
-            )
+            self._add_leak(f"{reader} was shown {chunk_name}, which the catalog does not hold, by {call}")
         elif not owners:
-            self._add_leak(
-                f"{_owner_name(outsider)} was shown {chunk_name} of {_owner_name(next(iter(true_owners)))} by {call}"
-            )
+            true_owner = _owner_name(next(iter(true_owners)))
+            self._add_leak(f"{reader} was shown {chunk_name} of {true_owner} by {call}")
         elif reported_owner not in owners:
-            self._add_leak(f"{_owner_name(outsider)} got a wrong owner of {chunk_name} by {call}")
+            self._add_leak(f"{reader} got a wrong owner of {chunk_name} by {call}")
 
     def _check_scores(self, outsider: str | None, query: str, hits: Sequence[Hit]) -> None:
         """Compare the BM25 scores of hits with those computed from the documents in the outsider's scope."""
@@ -206,42 +203,32 @@ class IsolationCheck:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read(self, probe: _Probe) -> None:
-        doc_id, ordinal, _ = probe.chunk
+        (doc_id, ordinal, _), outsider = probe.chunk, probe.outsider
+        reader, owner_name = _owner_name(outsider), _owner_name(probe.owner)
         with self._store.catalog.snapshot() as connection:
-            visible = any(
-                find_document(connection, owner, doc_id, self._store.now()) for owner in {None, probe.outsider}
-            )
-        documents = self._indexer.get([doc_id], agent_id=probe.outsider)
-        if documents and not visible:
-            self._add_leak(
-                f"{_owner_name(probe.outsider)} was given document {doc_id!r} of {_owner_name(probe.owner)} by get()"
-            )
-        try:
-            passage = self._indexer.read(doc_id, ordinal, agent_id=probe.outsider)
-        except InvalidQueryError as error:
+            now = self._store.now()
+            visible = any(find_document(connection, owner, doc_id, now) for owner in {None, outsider})
+        if self._indexer.get([doc_id], agent_id=outsider) and not visible:
+            self._add_leak(f"{reader} was given document {doc_id!r} of {owner_name} by get()")
+        passage = self._read_as(outsider, doc_id, ordinal)
+        if isinstance(passage, str):
             # the message must be the same as for a document that does not exist
             absent = f"absent-{self._rng.getrandbits(64):016x}"
-            expected = self._read_error(absent, ordinal, probe.outsider).replace(repr(absent), repr(doc_id))
-            if not visible and str(error) != expected:
-                self._add_leak(
-                    f"an error tells {_owner_name(probe.outsider)} that {_owner_name(probe.owner)} "
-                    f"has document {doc_id!r}"
-                )
+            expected = str(self._read_as(outsider, absent, ordinal)).replace(repr(absent), repr(doc_id))
+            if not visible and passage != expected:
+                self._add_leak(f"an error tells {reader} that {owner_name} has document {doc_id!r}")
         else:
-            self._check_chunk(probe.outsider, (doc_id, ordinal, passage.text), passage.agent_id, "read()")
+            self._check_chunk(outsider, (doc_id, ordinal, passage.text), passage.agent_id, "read()")
 
-    def _read_error(self, doc_id: str, ordinal: int, outsider: str | None) -> str:
+    def _read_as(self, outsider: str | None, doc_id: str, ordinal: int) -> Passage | str:
+        """Return the passage, or the message of the error."""
         try:
-            self._indexer.read(doc_id, ordinal, agent_id=outsider)
+            return self._indexer.read(doc_id, ordinal, agent_id=outsider)
         except InvalidQueryError as error:
             return str(error)
-        return ""
 
-    def _check_stats(self, outsider: str | None) -> None:
-        if outsider is None:
-            return  # without an agent stats() counts the whole store
-        scope = {None, outsider}
-        visible = (self._store.visible(owner) for owner in scope)
+    def _check_stats(self, outsider: str) -> None:
+        visible = map(self._store.visible, (None, outsider))
         partitions = [part.partition for part in visible if part is not None]
         stats = self._indexer.stats(outsider)
         documents = sum(part.documents for part in partitions)

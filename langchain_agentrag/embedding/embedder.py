@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from langchain_agentrag.errors import AgentRagError, EmbeddingError, InvalidDocumentError, InvalidQueryError
-from langchain_agentrag.metadata import short_repr
+from langchain_agentrag.metadata import is_storable, short_repr
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -244,11 +244,9 @@ def _clean_text(text: str) -> str:
     """Replace NUL, where some models stop reading, and lone surrogates."""
     if "\x00" in text:
         text = text.replace("\x00", " ")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+    if is_storable(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _clean_query(text: object) -> str | None:

@@ -32,14 +32,7 @@ _handles = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of a Chroma collection.
-
-    Attributes:
-        id: Id of the record.
-        text: Document; None when only a vector is stored.
-        metadata: Metadata, empty when there is none.
-        vector: Embedding; None when there is none.
-    """
+    """A record of a Chroma collection; `text` and `vector` are None, and `metadata` is empty, where it has none."""
 
     id: str
     text: str | None
@@ -98,12 +91,10 @@ def open_collection(source: Any, name: str | None = None) -> Iterator[ChromaColl
         StoreError: Chroma cannot read it.
     """
     if isinstance(source, str | Path):
-        with _client(Path(source)) as client, _reading(str(source)):
-            collection = client.get_collection(_collection_name(client, source, name), embedding_function=None)
-        try:
+        with _client(Path(source)) as client:
+            with _reading(str(source)):
+                collection = client.get_collection(_collection_name(client, source, name), embedding_function=None)
             yield ChromaCollection(collection)
-        finally:
-            client.close()  # type: ignore[attr-defined]
         return
     collection = getattr(source, "_collection", source)
     if not all(hasattr(collection, method) for method in ("get", "count", "name")):
@@ -118,7 +109,7 @@ def open_collection(source: Any, name: str | None = None) -> Iterator[ChromaColl
 
 @contextmanager
 def _client(folder: Path) -> Iterator[ClientAPI]:
-    """Open a client of a folder; closed here only when the block fails."""
+    """Open a client of a folder for the length of a `with` block."""
     import chromadb
     from chromadb.config import Settings
 
@@ -133,9 +124,8 @@ def _client(folder: Path) -> Iterator[ClientAPI]:
         client = chromadb.PersistentClient(private, settings=Settings(anonymized_telemetry=False))
     try:
         yield client
-    except BaseException:
+    finally:
         client.close()  # type: ignore[attr-defined]
-        raise
 
 
 def _collection_name(client: ClientAPI, folder: str | Path, name: str | None) -> str:

@@ -17,10 +17,11 @@ from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, StoreMismatchError, UsageError
 from langchain_agentrag.filters import Condition, Filter, conjoin, time_range_filter
 from langchain_agentrag.ingest.pipeline import Pipeline
+from langchain_agentrag.metadata import is_storable
 from langchain_agentrag.scope import resolve_owner
 from langchain_agentrag.store.partition_cache import filter_view
 from langchain_agentrag.store.protocols import Vectors
-from langchain_agentrag.store.queries import documents_of, is_storable
+from langchain_agentrag.store.queries import documents_of
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.times import EXPIRY_KEY, document_expiry
 from langchain_agentrag.types import Section, SourceDocument, TextKind
@@ -161,21 +162,18 @@ def _convert(item: object, seen: Counter[str]) -> SourceDocument:
     if isinstance(item, str):
         return SourceDocument(_content_id(item, {}, seen), item)
     if hasattr(item, "page_content"):
-        metadata, text = getattr(item, "metadata", None) or {}, item.page_content
-        return SourceDocument(_doc_id(getattr(item, "id", None), text, metadata, seen), text, dict(metadata))
-    if hasattr(item, "get_content") and hasattr(item, "node_id"):
-        metadata, text = getattr(item, "metadata", None) or {}, item.get_content()
-        return SourceDocument(_doc_id(item.node_id, text, metadata, seen), text, dict(metadata))
-    raise InvalidDocumentError(
-        f"cannot index a {type(item).__name__}: "
-        "pass a LangChain Document, a LlamaIndex node, a SourceDocument or a str."
-    )
-
-
-def _doc_id(own_id: object, text: object, metadata: Mapping[str, Any], seen: Counter[str]) -> str:
-    if own_id is not None:
-        return own_id if isinstance(own_id, str) else str(own_id)
-    return _content_id(text if isinstance(text, str) else repr(text), metadata, seen)
+        own_id, text = getattr(item, "id", None), item.page_content
+    elif hasattr(item, "get_content") and hasattr(item, "node_id"):
+        own_id, text = item.node_id, item.get_content()
+    else:
+        kinds = "a LangChain Document, a LlamaIndex node, a SourceDocument or a str"
+        raise InvalidDocumentError(f"cannot index a {type(item).__name__}: pass {kinds}.")
+    metadata = getattr(item, "metadata", None) or {}
+    if own_id is None:
+        doc_id = _content_id(text if isinstance(text, str) else repr(text), metadata, seen)
+    else:
+        doc_id = own_id if isinstance(own_id, str) else str(own_id)
+    return SourceDocument(doc_id, text, dict(metadata))
 
 
 def _content_id(text: str, metadata: Mapping[str, Any], seen: Counter[str]) -> str:

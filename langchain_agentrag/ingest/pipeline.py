@@ -174,7 +174,8 @@ class Pipeline:
         address = (document.agent_id, document.doc_id)
         known = self._known(address)
         if source is not None and known is not None and known.source not in {None, source}:
-            self.fail(item or document.doc_id, _other_source(document.doc_id, known))
+            rule = f"its doc_id {document.doc_id!r} already belongs to the source {known.source!r}"
+            self.fail(item or document.doc_id, f"{rule}: give one of the two connectors another name")
             return
         expiry = document_expiry(document.metadata)
         if expiry is not None and expiry <= self._store.now():
@@ -401,10 +402,3 @@ def _prepared(draft: Draft, vectors: Mapping[bytes, Vectors]) -> PreparedDocumen
 
 def _digest(vector: Vectors) -> str:
     return hashlib.blake2b(pack_vector(vector), digest_size=16).hexdigest()
-
-
-def _other_source(doc_id: str, known: StoredDocument) -> str:
-    return (
-        f"its doc_id {doc_id!r} already belongs to the source {known.source!r}: "
-        "give one of the two connectors another name"
-    )

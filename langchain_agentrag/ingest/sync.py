@@ -14,7 +14,8 @@ from langchain_agentrag.connector import BaseConnector, Gap, NotIndexableError, 
 from langchain_agentrag.errors import AgentRagError
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
-from langchain_agentrag.store.queries import is_storable, item_counts, item_documents, item_versions, stored_items
+from langchain_agentrag.metadata import is_storable
+from langchain_agentrag.store.queries import item_counts, item_documents, item_versions, stored_items
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.types import SourceDocument
 
@@ -69,10 +70,9 @@ class SeenItems:
         """Record a document of the source."""
         self._addresses.add(_address(owner, doc_id))
         if len(self._addresses) >= _BUFFERED:
+            rows = [(key,) for key in self._addresses]
             self._connection.execute("BEGIN")
-            self._connection.executemany(
-                "INSERT OR IGNORE INTO addresses VALUES (?)", [(key,) for key in self._addresses]
-            )
+            self._connection.executemany("INSERT OR IGNORE INTO addresses VALUES (?)", rows)
             self._connection.execute("COMMIT")
             self._addresses.clear()
 
@@ -196,11 +196,21 @@ class _SyncRun:
     def _index(self, item: SourceItem) -> bool:
         """Put an item's documents into the pipeline; whether all of them were accepted."""
         failures = self._pipeline.failures
-        documents = _ItemDocuments(item, self._connector, self._pipeline)
-        for document in documents:
+        for document in self._documents(item):
             self._seen.add_document(document.agent_id, document.doc_id)
             self._pipeline.put(document, self._source, item.key)
-        return documents.complete and self._pipeline.failures == failures
+        return self._pipeline.failures == failures
+
+    def _documents(self, item: SourceItem) -> Iterator[SourceDocument]:
+        """Yield the documents of an item; errors in reading them are reported, errors in writing them are raised."""
+        try:
+            yield from as_source_documents(item.load(), self._connector.agent_id)
+        except NotIndexableError as error:
+            self._pipeline.skip(item.key, str(error))
+        except Exception as error:
+            logger.debug("cannot read %s", item.key, exc_info=error)
+            kind = "" if isinstance(error, AgentRagError) else f"{type(error).__name__}: "
+            self._pipeline.fail(item.key, f"{kind}{error}")
 
     def _set_version(self, item: SourceItem, *, had_documents: bool) -> None:
         """Record an item's version, now or when the documents it has lost are removed."""
@@ -212,11 +222,8 @@ class _SyncRun:
     def _lost_documents(self, key: str) -> list[tuple[str | None, str]]:
         """Stored documents of an item that this run has not seen; a document may have moved to another item."""
         stored = item_documents(self._store.catalog.connection(), self._source, key)
-        return [
-            (document.owner, document.doc_id)
-            for document in stored
-            if not self._seen.seen_document(document.owner, document.doc_id)
-        ]
+        addresses = ((document.owner, document.doc_id) for document in stored)
+        return [address for address in addresses if not self._seen.seen_document(*address)]
 
     def _remove(self, key: str) -> None:
         for owner, doc_id in self._lost_documents(key):
@@ -228,36 +235,3 @@ def _source_name(connector: BaseConnector) -> str:
     if connector.agent_id is None:
         return connector.connector_id
     return json.dumps([connector.connector_id, connector.agent_id], ensure_ascii=False)
-
-
-class _ItemDocuments:
-    """Documents of one item; errors in reading them are reported, errors in writing them are raised."""
-
-    def __init__(self, item: SourceItem, connector: BaseConnector, pipeline: Pipeline) -> None:
-        self._item, self._connector, self._pipeline = item, connector, pipeline
-        self.complete = True
-
-    def __iter__(self) -> Iterator[SourceDocument]:
-        try:
-            documents = iter(as_source_documents(self._item.load(), self._connector.agent_id))
-        except Exception as error:  # noqa: BLE001  an error of the source concerns this item only
-            self._report(error)
-            return
-        while True:
-            try:
-                document = next(documents, None)
-            except Exception as error:  # noqa: BLE001
-                self._report(error)
-                return
-            if document is None:
-                return
-            yield document
-
-    def _report(self, error: Exception) -> None:
-        if isinstance(error, NotIndexableError):
-            self._pipeline.skip(self._item.key, str(error))
-            return
-        logger.debug("cannot read %s", self._item.key, exc_info=error)
-        self.complete = False
-        kind = "" if isinstance(error, AgentRagError) else f"{type(error).__name__}: "
-        self._pipeline.fail(self._item.key, f"{kind}{error}")

@@ -54,11 +54,9 @@ def insert_journal_entry(
     connection: sqlite3.Connection, partition: int, state: str, payload: object, rows: range = range(0)
 ) -> int:
     """Insert an entry into the journal within a transaction; return its id."""
-    entry = connection.execute(
-        "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, ?, ?, ?)",
-        (partition, state, rows.start, rows.stop - 1, json.dumps(payload)),
-    ).lastrowid
-    return int(entry or 0)
+    query = "INSERT INTO journal(partition, state, first, last, dead) VALUES (?, ?, ?, ?, ?)"
+    values = partition, state, rows.start, rows.stop - 1, json.dumps(payload)
+    return int(connection.execute(query, values).lastrowid or 0)
 
 
 _BUSY_SECONDS = 30.0
@@ -234,11 +232,9 @@ class Catalog:
 
     def set_manifest(self, **values: object) -> None:
         """Write manifest values."""
+        rows = [(key, json.dumps(value, ensure_ascii=False)) for key, value in values.items()]
         with self.transaction() as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO manifest VALUES (?, ?)",
-                [(key, json.dumps(value, ensure_ascii=False)) for key, value in values.items()],
-            )
+            connection.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
 
     # -- partitions -----------------------------------------------------------------------------------------------
 

@@ -203,9 +203,7 @@ class ChromaFolder:
     def discard_stale_client(self) -> None:
         """Close a client that does not see later writes of other clients; the caller holds the write lock."""
         session = self._current_session()
-        if session is None:
-            return
-        if self._catalog.counter("chroma") not in {session.write_token, session.catalog_token}:
+        if session and self._catalog.counter("chroma") not in {session.write_token, session.catalog_token}:
             self.close()
 
     @contextmanager
@@ -254,15 +252,14 @@ class ChromaFolder:
     def mark_written(self, name: str, last: int) -> None:
         """Record that this client has written all rows of the collection up to `last`."""
         with self._guard:
-            opened = None if self._session is None else self._session.collections.get(name)
-            if opened is not None:
+            if self._session and (opened := self._session.collections.get(name)):
                 opened.last_visible_row = max(opened.last_visible_row, last)
 
     def last_visible_row(self, name: str) -> int | None:
         """Return the last row the current client is certain to see; None when it has not opened the collection."""
         session = self._current_session()
-        opened = None if session is None else session.collections.get(name)
-        return None if opened is None else opened.last_visible_row
+        opened = session and session.collections.get(name)
+        return opened.last_visible_row if opened else None
 
     def close(self) -> None:
         """Close the client after its running calls; the next use opens one that sees every write."""
@@ -355,12 +352,8 @@ class ChromaFolder:
             if len(header) < _SQLITE_HEADER or path.stat().st_size < pages * (65_536 if size == 1 else size):
                 raise StoreError(f"{path} is cut short.")
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                segments = dict(
-                    connection.execute(
-                        "SELECT c.name, s.id FROM collections c JOIN segments s ON s.collection = c.id "
-                        "WHERE s.scope = 'VECTOR'"
-                    )
-                )
+                query = "SELECT c.name, s.id FROM collections c JOIN segments s ON s.collection = c.id"
+                segments = dict(connection.execute(f"{query} WHERE s.scope = 'VECTOR'"))
                 stored = {segment for (segment,) in connection.execute("SELECT segment_id FROM max_seq_id")}
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{path} cannot be read: {error}.") from error

@@ -172,10 +172,8 @@ def commit(
         if key is not None and (expired or not batch.expired_only):
             _remove_document(connection, partition, key, result.deltas[partition], keep=batch.keep_vectors)
             result.deleted += expired is batch.expired_only
-    connection.executemany(
-        "INSERT OR REPLACE INTO items VALUES (?, ?, ?)",
-        [(source, item, version) for (source, item), version in batch.versions.items()],
-    )
+    versions = [(source, item, version) for (source, item), version in batch.versions.items()]
+    connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", versions)
     connection.executemany("DELETE FROM items WHERE source = ? AND item = ?", batch.forgotten_items)
     for partition, delta in result.deltas.items():
         _update_counts(connection, partition, delta)
@@ -183,9 +181,8 @@ def commit(
 
 
 def _document_key(connection: sqlite3.Connection, partition: int, doc_id: str) -> int | None:
-    row = connection.execute(
-        "SELECT id FROM documents WHERE partition = ? AND doc_id = ?", (partition, doc_id)
-    ).fetchone()
+    query = "SELECT id FROM documents WHERE partition = ? AND doc_id = ?"
+    row = connection.execute(query, (partition, doc_id)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -224,52 +221,31 @@ def _replace_document(
         )
         return int(inserted.lastrowid or 0), False
     _delete_chunks(connection, partition, key, delta, keep=batch.keep_vectors)
-    connection.execute(
-        "UPDATE documents SET text = ?, metadata = ?, signature = ?, source = ?, item = ? WHERE id = ?", (*values, key)
-    )
+    query = "UPDATE documents SET text = ?, metadata = ?, signature = ?, source = ?, item = ? WHERE id = ?"
+    connection.execute(query, (*values, key))
     return key, True
 
 
 def _insert_chunks(
     connection: sqlite3.Connection, put: PreparedDocument, partition: int, document: int, row_ids: Iterable[int]
 ) -> None:
-    chunks = list(zip(put.chunks, row_ids, strict=False))
-    connection.executemany(
-        "INSERT INTO chunks VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-        [
-            (
-                row,
-                partition,
-                document,
-                prepared.chunk.chunk_id,
-                prepared.chunk.start,
-                prepared.chunk.end,
-                prepared.chunk.text,
-                prepared.chunk.context,
-                codec.encode(prepared.chunk.locator),
-                prepared.hash,
-                pack_terms(prepared.terms),
-                pack_lengths(prepared.terms),
-            )
-            for prepared, row in chunks
-        ],
-    )
-    connection.executemany(
-        "INSERT INTO vectors VALUES (?, ?)", [(row, pack_vector(prepared.vector)) for prepared, row in chunks]
-    )
-    connection.executemany(
-        "DELETE FROM embedding_cache WHERE partition = ? AND hash = ?",
-        [(partition, prepared.hash) for prepared, _ in chunks],
-    )
+    for prepared, row in zip(put.chunks, row_ids, strict=False):
+        chunk, terms = prepared.chunk, prepared.terms
+        address = row, partition, document, chunk.chunk_id, chunk.start, chunk.end
+        content = chunk.text, chunk.context, codec.encode(chunk.locator), prepared.hash
+        values = (*address, *content, pack_terms(terms), pack_lengths(terms))
+        connection.execute("INSERT INTO chunks VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", values)
+        connection.execute("INSERT INTO vectors VALUES (?, ?)", (row, pack_vector(prepared.vector)))
+        key = partition, prepared.hash
+        connection.execute("DELETE FROM embedding_cache WHERE partition = ? AND hash = ?", key)
 
 
 def _remove_document(
     connection: sqlite3.Connection, partition: int, document: int, delta: PartitionDelta, *, keep: bool
 ) -> None:
     # delete the version of its item, so that a source that still holds the document brings it back
-    connection.execute(
-        "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE id = ?)", (document,)
-    )
+    query = "DELETE FROM items WHERE (source, item) IN (SELECT source, item FROM documents WHERE id = ?)"
+    connection.execute(query, (document,))
     _delete_chunks(connection, partition, document, delta, keep=keep)
     connection.execute("DELETE FROM expiry WHERE document = ?", (document,))
     connection.execute("DELETE FROM quarantine WHERE document = ?", (document,))
@@ -300,16 +276,11 @@ def _delete_chunks(
 def _update_counts(connection: sqlite3.Connection, partition: int, delta: PartitionDelta) -> None:
     packed = connection.execute("SELECT tokens FROM partitions WHERE id = ?", (partition,)).fetchone()[0]
     totals = json.loads(packed) or [0] * len(FIELDS)
+    tokens = json.dumps([total + change for total, change in zip(totals, delta.tokens, strict=True)])
     connection.execute(
         "UPDATE partitions SET generation = generation + 1, removals = removals + ?, documents = documents + ?, "
         "chunks = chunks + ?, tokens = ? WHERE id = ?",
-        (
-            len(delta.dead),
-            delta.documents,
-            delta.chunks,
-            json.dumps([total + change for total, change in zip(totals, delta.tokens, strict=True)]),
-            partition,
-        ),
+        (len(delta.dead), delta.documents, delta.chunks, tokens, partition),
     )
     if delta.dead:
         connection.execute(

@@ -9,27 +9,12 @@ from __future__ import annotations
 import os
 import signal
 
-FAILPOINTS = (
-    "journal-written",
-    "keyword-written",
-    "vectors-written",
-    "before-commit",
-    "committed",
-    "dead-rows-removed",
-    "journal-cleared",
-    "promotion-started",
-    "promotion-filled",
-    "background-announced",
-    "background-written",
-    "background-committed",
-    "rebuild-filled",
-    "rebuild-swapped",
-    "chroma-given-up",
-    "chroma-reset",
-    "forget-committed",
-    "forget-dropped",
-    "purged",
-    "erased",
+FAILPOINTS = tuple(
+    """
+    journal-written keyword-written vectors-written before-commit committed dead-rows-removed journal-cleared
+    promotion-started promotion-filled background-announced background-written background-committed
+    rebuild-filled rebuild-swapped chroma-given-up chroma-reset forget-committed forget-dropped purged erased
+    """.split()  # noqa: SIM905
 )
 """Names of all failpoints, in the order a write reaches them."""
 

@@ -77,26 +77,20 @@ def vectors_after(
 
 def reanalyze_chunks(catalog: Catalog, analyzer: Analyzer) -> None:
     """Analyse every stored text again; the keyword indexes have to be rebuilt afterwards."""
+    query = "SELECT row, text, context FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?"
     with catalog.transaction() as connection:
         for partition in catalog.partitions():
             totals, last = [0] * len(FIELDS), -1
-            while page := connection.execute(
-                "SELECT row, text, context FROM chunks WHERE partition = ? AND row > ? ORDER BY row LIMIT ?",
-                (partition.id, last, _PAGE),
-            ).fetchall():
+            while page := connection.execute(query, (partition.id, last, _PAGE)).fetchall():
                 for row, text, context in page:
                     terms = analyzer.analyze(text, context)
                     lengths = [terms.lengths.get(name, 0) for name in FIELDS]
                     totals = [total + length for total, length in zip(totals, lengths, strict=True)]
-                    connection.execute(
-                        "UPDATE chunks SET terms = ?, lengths = ? WHERE row = ?",
-                        (pack_terms(terms), pack_lengths(terms), row),
-                    )
+                    values = pack_terms(terms), pack_lengths(terms), row
+                    connection.execute("UPDATE chunks SET terms = ?, lengths = ? WHERE row = ?", values)
                 last = page[-1][0]
-            connection.execute(
-                "UPDATE partitions SET tokens = ?, generation = generation + 1 WHERE id = ?",
-                (json.dumps(totals), partition.id),
-            )
+            update = "UPDATE partitions SET tokens = ?, generation = generation + 1 WHERE id = ?"
+            connection.execute(update, (json.dumps(totals), partition.id))
 
 
 class PartitionIndexes:
@@ -260,8 +254,7 @@ class PartitionIndexes:
         partitions = [partition for partition in self._catalog.partitions() if partition.in_chroma]
         with self._catalog.transaction() as connection:
             for partition in partitions:
-                names = {"collection": partition.collection}
-                insert_journal_entry(connection, partition.id, "dropping", names)
+                insert_journal_entry(connection, partition.id, "dropping", {"collection": partition.collection})
             connection.execute("UPDATE partitions SET collection = NULL, generation = generation + 1")
         failpoint("chroma-given-up")
         self.chroma.delete_all()
@@ -320,10 +313,9 @@ class PartitionIndexes:
     def _switch_index(
         self, partition: PartitionRow, entry: int, column: str, name: str, old: dict[str, str | None]
     ) -> PartitionRow:
+        query = f"UPDATE partitions SET {column} = ?, generation = generation + 1 WHERE id = ?"
         with self._catalog.transaction() as connection:
-            connection.execute(
-                f"UPDATE partitions SET {column} = ?, generation = generation + 1 WHERE id = ?", (name, partition.id)
-            )
+            connection.execute(query, (name, partition.id))
             connection.execute("UPDATE journal SET dead = ? WHERE id = ?", (json.dumps(old), entry))
         failpoint("rebuild-swapped")
         current = self._catalog.partition(partition.owner)

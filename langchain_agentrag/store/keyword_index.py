@@ -111,7 +111,7 @@ class TantivyKeywordIndex:
             for row in rows:
                 writer.delete_documents_by_term(_ROW, row)
 
-    def purge(self, read: Callable[[Sequence[int]], Iterable[tuple[int, Terms]]]) -> int:
+    def purge(self, read: Callable[[Sequence[int]], Iterable[tuple[int, Terms]]]) -> None:
         """Erase the terms of deleted rows from disk by rewriting the segments that hold them.
 
         tantivy only marks rows as deleted; their postings stay until a merge that may never come.
@@ -119,18 +119,13 @@ class TantivyKeywordIndex:
         Args:
             read: Returns (row, terms) of those of the given rows that are live.
 
-        Returns:
-            The number of rows rewritten.
-
         Raises:
             StoreError: It failed; rebuilding the index has the same effect.
         """
-        rewritten = 0
         for _ in range(_MAX_REWRITES):
             rows = self._rows_to_rewrite()
             if rows is None:
-                return rewritten
-            rewritten += len(rows)
+                return
             with self._writer(max(len(rows), _LARGE_BATCH)) as writer:
                 for row in rows:
                     writer.delete_documents_by_term(_ROW, row)
@@ -197,7 +192,10 @@ class TantivyKeywordIndex:
         count = counts.live.get(term)
         if count is None:
             live, total = counts.state
-            count = searcher.doc_freq(*term) if live == total else _count_matches(searcher, self._term(*term))
+            if live == total:
+                count = searcher.doc_freq(*term)
+            else:
+                count = searcher.search(self._term(*term), limit=1, count=True).count or 0  # type: ignore[attr-defined]
             counts.live[term] = count
         return count
 
@@ -232,8 +230,9 @@ class TantivyKeywordIndex:
                 term = name, text
                 doc_freq = self._count(searcher, counts, term) if live == total else searcher.doc_freq(*term)
                 if doc_freq:
-                    # tantivy multiplies by the idf within this partition: the weight holds the scope's instead
-                    clauses.append((weight, term, weight / _tantivy_idf(total, doc_freq)))
+                    # tantivy multiplies by its idf within this partition: the weight holds the scope's instead
+                    idf = math.log(1 + (total - doc_freq + 0.5) / (doc_freq + 0.5))
+                    clauses.append((weight, term, weight / idf))
         return sorted(clauses, key=lambda clause: -clause[0])
 
     def _search(
@@ -295,11 +294,6 @@ class TantivyKeywordIndex:
             self._reload()
 
 
-def _tantivy_idf(rows: int, doc_freq: int) -> float:
-    """Return tantivy's inverse document frequency: ln(1 + (N - n + 0.5) / (n + 0.5))."""
-    return math.log(1 + (rows - doc_freq + 0.5) / (doc_freq + 0.5))
-
-
 def _heaviest(clauses: Sequence[_Clause]) -> Sequence[_Clause]:
     total, share = sum(weight for weight, _, _ in clauses), 0.0
     for count, (weight, _, _) in enumerate(clauses, 1):
@@ -322,11 +316,6 @@ def _is_intact(content: bytes) -> bool:
     except (ValueError, KeyError, TypeError):
         return False
     return bool(zlib.crc32(memoryview(content)[: -8 - length]) == checksum)
-
-
-def _count_matches(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
-    count: int | None = searcher.search(query, limit=1, count=True).count  # type: ignore[attr-defined]
-    return count or 0
 
 
 def _schema() -> tantivy.Schema:

@@ -82,9 +82,8 @@ class StoreEmbedding:
         model = resolve_embedder(spec)
         if manifest is None:
             name = str(spec) if isinstance(spec, str | Path) else None if spec is not None else "local"
-            self._store.catalog.set_manifest(
-                embedding={"name": model.name, "fingerprint": model.fingerprint, "spec": name}
-            )
+            entry = {"name": model.name, "fingerprint": model.fingerprint, "spec": name}
+            self._store.catalog.set_manifest(embedding=entry)
         elif manifest["fingerprint"] != model.fingerprint:
             with self._store.lock.acquire():
                 cleared = clear_model(self._store.catalog)

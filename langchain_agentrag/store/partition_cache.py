@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -83,10 +84,8 @@ class Column:
 
     def test(self, condition: Condition) -> Mask:
         """Return the mask of rows that satisfy a condition."""
-        matches = np.fromiter(
-            (condition.test(value, present) for value, present in self._values), dtype=np.bool_, count=len(self._values)
-        )
-        return matches[self.codes] if len(self._values) else np.zeros(0, dtype=np.bool_)
+        matches = np.array([condition.test(value, present) for value, present in self._values], dtype=np.bool_)
+        return matches[self.codes]
 
     def _encode(self, value: Any, present: bool) -> int:  # noqa: ANN401, FBT001
         # type and repr keep 1, 1.0, True and "1" apart, and make lists and dicts hashable
@@ -109,10 +108,8 @@ class TimeColumn:
 
     def extend(self, values: Iterator[tuple[Any, bool]]) -> None:
         """Append one (value, present) pair per row."""
-        new = np.fromiter(
-            (to_microseconds(value) if present else _NO_TIME for value, present in values), dtype=np.int64
-        )
-        self.microseconds = np.concatenate([self.microseconds, new])
+        new = (to_microseconds(value) if present else _NO_TIME for value, present in values)
+        self.microseconds = np.concatenate([self.microseconds, np.fromiter(new, dtype=np.int64)])
 
     def keep(self, mask: Mask) -> None:
         """Drop the rows where the mask is false."""
@@ -205,9 +202,8 @@ class PartitionCache:
         if removals != self._removals and len(self._rows):
             self._drop_deleted(connection)
         last = int(self._rows[-1]) if len(self._rows) else -1
-        rows = connection.execute(
-            "SELECT row FROM chunks WHERE partition = ? AND row > ? ORDER BY row", (self._partition, last)
-        ).fetchall()
+        query = "SELECT row FROM chunks WHERE partition = ? AND row > ? ORDER BY row"
+        rows = connection.execute(query, (self._partition, last)).fetchall()
         if rows:
             self._rows = np.concatenate([self._rows, np.array([row for (row,) in rows], dtype=np.int64)])
             if self._vectors is not None:
@@ -235,10 +231,8 @@ class PartitionCache:
         return self._rows[first:], self._vectors.from_row(first)
 
     def _read_vectors(self, connection: sqlite3.Connection, after: int) -> Vectors:
-        vectors = connection.execute(
-            "SELECT v.vector FROM chunks c JOIN vectors v USING (row) WHERE c.partition = ? AND row > ? ORDER BY row",
-            (self._partition, after),
-        ).fetchall()
+        query = "SELECT vector FROM chunks JOIN vectors USING (row) WHERE partition = ? AND row > ? ORDER BY row"
+        vectors = connection.execute(query, (self._partition, after)).fetchall()
         return unit_vectors(unpack_vectors([packed for (packed,) in vectors]))
 
     # -- filters --------------------------------------------------------------------------------------------------
@@ -257,9 +251,9 @@ class PartitionCache:
             case Condition():
                 return self._columns[condition.key].test(condition)
             case And(parts):
-                return _combine(np.logical_and, [self._evaluate(part) for part in parts], len(self._rows), empty=True)
+                return reduce(np.logical_and, map(self._evaluate, parts), np.ones(len(self._rows), dtype=np.bool_))
             case Or(parts):
-                return _combine(np.logical_or, [self._evaluate(part) for part in parts], len(self._rows), empty=False)
+                return reduce(np.logical_or, map(self._evaluate, parts), np.zeros(len(self._rows), dtype=np.bool_))
             case Not(part):
                 return ~self._evaluate(part)
         raise AssertionError(condition)
@@ -356,10 +350,3 @@ def read_vectors(connection: sqlite3.Connection, rows: Rows) -> tuple[Rows, Vect
     pairs: list[tuple[int, bytes]] = list(select_in(connection, query, rows.tolist()))
     live = np.array([row for row, _ in pairs], dtype=np.int64)
     return live, unpack_vectors([packed for _, packed in pairs])
-
-
-def _combine(rule: Callable[[Mask, Mask], Mask], masks: list[Mask], size: int, *, empty: bool) -> Mask:
-    total = np.full(size, empty, dtype=np.bool_)
-    for mask in masks:
-        total = rule(total, mask)
-    return total

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import EXPIRES, And, Condition, Filter, Not, match
+from langchain_agentrag.metadata import is_storable
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, select_in
 from langchain_agentrag.store.commit import unpack_terms
@@ -79,9 +80,8 @@ def stored_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int
         "FROM chunks c JOIN documents d ON d.id = c.document JOIN partitions p ON p.id = c.partition "
         "WHERE c.row IN (...)"
     )
-    return {
-        values[0]: StoredRow._make((*values[:-1], bool(values[-1]))) for values in select_in(connection, query, rows)
-    }
+    stored = (StoredRow._make((*values, bool(whole))) for *values, whole in select_in(connection, query, rows))
+    return {row.row: row for row in stored}
 
 
 _MAX_TEXTS = 20  # texts searched for by SQLite before metadata is decoded
@@ -90,17 +90,18 @@ NOT_EXPIRED = "NOT EXISTS (SELECT 1 FROM expiry e WHERE e.document = d.id AND e.
 """SQL condition on a document `d`; its parameter is the present in microseconds."""
 
 
+_DOCUMENT_COLUMNS = "d.id, p.owner, d.doc_id, d.signature, d.source, d.item"
+_DOCUMENTS = "documents d JOIN partitions p ON p.id = d.partition"
+
+
 def find_document(
     connection: sqlite3.Connection, owner: str | None, doc_id: str, now: datetime
 ) -> StoredDocument | None:
     """Return a document by owner and id, unless it has expired; None also for an id that SQLite cannot store."""
     if not isinstance(doc_id, str) or not is_storable(doc_id):
         return None
-    values = connection.execute(
-        "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item FROM documents d "
-        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND d.doc_id = ? AND {NOT_EXPIRED}",
-        (owner, doc_id, to_microseconds(now)),
-    ).fetchone()
+    query = f"SELECT {_DOCUMENT_COLUMNS} FROM {_DOCUMENTS} WHERE p.owner IS ? AND d.doc_id = ? AND {NOT_EXPIRED}"
+    values = connection.execute(query, (owner, doc_id, to_microseconds(now))).fetchone()
     return None if values is None else StoredDocument._make(values)
 
 
@@ -108,15 +109,9 @@ def find_documents(
     connection: sqlite3.Connection, owner: str | None, doc_ids: Sequence[str], now: datetime
 ) -> dict[str, StoredDocument]:
     """Return the documents of an owner with these ids that have not expired, by id."""
-    partition = connection.execute("SELECT id FROM partitions WHERE owner IS ?", (owner,)).fetchone()
-    if partition is None:
-        return {}
-    query = (
-        "SELECT id, doc_id, signature, source, item FROM documents d "
-        f"WHERE partition = ? AND doc_id IN (...) AND {NOT_EXPIRED}"
-    )
-    rows = select_in(connection, query, doc_ids, before=partition, after=(to_microseconds(now),))
-    return {doc_id: StoredDocument(key, owner, doc_id, *rest) for key, doc_id, *rest in rows}
+    query = f"SELECT {_DOCUMENT_COLUMNS} FROM {_DOCUMENTS} WHERE p.owner IS ? AND d.doc_id IN (...) AND {NOT_EXPIRED}"
+    rows = select_in(connection, query, doc_ids, before=(owner,), after=(to_microseconds(now),))
+    return {document.doc_id: document for document in map(StoredDocument._make, rows)}
 
 
 def documents_of(
@@ -137,8 +132,8 @@ def documents_of(
         holds = [*["instr(d.metadata, ?)"] * len(texts), f"d.doc_id IN ({','.join('?' * len(texts))})"]
         prefilter, parameters = f"({' OR '.join(holds)})", [*encoded, *texts]
     for *values, metadata in connection.execute(
-        "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item, d.metadata FROM documents d "
-        f"JOIN partitions p ON p.id = d.partition WHERE p.owner IS ? AND {NOT_EXPIRED} AND {prefilter} ORDER BY d.id",
+        f"SELECT {_DOCUMENT_COLUMNS}, d.metadata FROM {_DOCUMENTS} "
+        f"WHERE p.owner IS ? AND {NOT_EXPIRED} AND {prefilter} ORDER BY d.id",
         (owner, to_microseconds(now), *parameters),
     ):
         yield StoredDocument._make(values), codec.decode(metadata)
@@ -146,14 +141,8 @@ def documents_of(
 
 def item_documents(connection: sqlite3.Connection, source: str, item: str) -> list[StoredDocument]:
     """Return the documents that came from one item of a connector."""
-    return [
-        StoredDocument._make(values)
-        for values in connection.execute(
-            "SELECT d.id, p.owner, d.doc_id, d.signature, d.source, d.item FROM documents d "
-            "JOIN partitions p ON p.id = d.partition WHERE d.source = ? AND d.item = ?",
-            (source, item),
-        )
-    ]
+    query = f"SELECT {_DOCUMENT_COLUMNS} FROM {_DOCUMENTS} WHERE d.source = ? AND d.item = ?"
+    return list(map(StoredDocument._make, connection.execute(query, (source, item))))
 
 
 def item_versions(connection: sqlite3.Connection, source: str, items: Sequence[str]) -> dict[str, str | None]:
@@ -216,9 +205,8 @@ def cached_vectors(connection: sqlite3.Connection, owner: str | None, hashes: Se
 
 def chunk_spans(connection: sqlite3.Connection, document: int) -> list[tuple[int, int, str]]:
     """Return (start, stop, locator) of a document's chunks, in order."""
-    return connection.execute(
-        "SELECT start, stop, locator FROM chunks WHERE document = ? ORDER BY ordinal", (document,)
-    ).fetchall()
+    query = "SELECT start, stop, locator FROM chunks WHERE document = ? ORDER BY ordinal"
+    return connection.execute(query, (document,)).fetchall()
 
 
 def document_text(connection: sqlite3.Connection, document: int) -> tuple[str, dict[str, Any]]:
@@ -229,15 +217,6 @@ def document_text(connection: sqlite3.Connection, document: int) -> tuple[str, d
         (document,),
     ).fetchone()
     return (first_chunk if text is None else text), codec.decode(metadata)
-
-
-def is_storable(text: str) -> bool:
-    """Whether SQLite can store a text: a lone surrogate has no UTF-8 form."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def parse_locator(packed: str) -> Mapping[str, Any]:

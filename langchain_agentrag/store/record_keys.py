@@ -6,10 +6,10 @@ reported as up to date.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 from langchain_agentrag.store.catalog import Catalog, select_in
 from langchain_agentrag.store.queries import NOT_EXPIRED
@@ -53,11 +53,9 @@ class RecordKeys:
     def put(self, keys: Sequence[str], groups: Sequence[str | None], updated: float) -> None:
         """Insert or update records."""
         self.prepare()
+        records = [(*self._key, key, group, updated) for key, group in zip(keys, groups, strict=True)]
         with self._catalog.transaction() as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)",
-                [(*self._key, key, group, updated) for key, group in zip(keys, groups, strict=True)],
-            )
+            connection.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)", records)
 
     def existing(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are recorded and whose document is in the store."""
@@ -81,13 +79,8 @@ class RecordKeys:
     ) -> list[str]:
         """Return recorded keys, oldest first, filtered by time of the last update and by group."""
         self.prepare()
-        conditions = ["owner = ?", "namespace = ?"]
-        values: list[Any] = [*self._key]
-        for clause, value in (("updated < ?", before), ("updated > ?", after)):
-            if value is not None:
-                conditions.append(clause)
-                values.append(value)
-        query = f"SELECT updated, key FROM records WHERE {' AND '.join(conditions)}"
+        query = "SELECT updated, key FROM records WHERE owner = ? AND namespace = ? AND updated < ? AND updated > ?"
+        values = (*self._key, math.inf if before is None else before, -math.inf if after is None else after)
         connection = self._catalog.connection()
         if groups is None:
             records = connection.execute(query, values).fetchall()
@@ -98,10 +91,9 @@ class RecordKeys:
     def remove(self, keys: Sequence[str]) -> None:
         """Delete records; absent ones are ignored."""
         self.prepare()
+        query = "DELETE FROM records WHERE owner = ? AND namespace = ? AND key = ?"
         with self._catalog.transaction() as connection:
-            connection.executemany(
-                "DELETE FROM records WHERE owner = ? AND namespace = ? AND key = ?", [(*self._key, key) for key in keys]
-            )
+            connection.executemany(query, [(*self._key, key) for key in keys])
 
 
 def delete_record_keys(catalog: Catalog, owner: str) -> None:

@@ -82,9 +82,8 @@ class Recovery:
 
     def live_rows(self, partition: PartitionRow) -> Rows:
         """Return the live rows of a partition, ascending."""
-        rows = self._catalog.connection().execute(
-            "SELECT row FROM chunks WHERE partition = ? ORDER BY row", (partition.id,)
-        )
+        query = "SELECT row FROM chunks WHERE partition = ? ORDER BY row"
+        rows = self._catalog.connection().execute(query, (partition.id,))
         return np.array([row for (row,) in rows], dtype=np.int64)
 
     def indexed_rows(self, partition: PartitionRow) -> Rows:

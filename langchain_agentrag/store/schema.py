@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -14,55 +14,52 @@ from langchain_agentrag.times import EXPIRY_KEY, parse_time, to_microseconds
 FORMAT = 1
 """Version of the schema; a store of another version is refused. Tables added since are created on open."""
 
-_EXPIRY = (
-    # documents that expire; `at` is in microseconds since 1970
-    "CREATE TABLE IF NOT EXISTS expiry(document INTEGER PRIMARY KEY REFERENCES documents(id), "
-    "partition INTEGER NOT NULL, at INTEGER NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS expiry_at ON expiry(partition, at)",
-)
-
-_QUARANTINE = (  # documents excluded from searches that do not ask for them
-    "CREATE TABLE IF NOT EXISTS quarantine(document INTEGER PRIMARY KEY REFERENCES documents(id), "
-    "partition INTEGER NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS quarantine_partition ON quarantine(partition)",
-)
-
 QUARANTINED = "quarantined"
 """Metadata key; True excludes a document from every search that does not ask for such documents."""
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Create the tables of an empty catalog, unless another process created them while this one waited."""
-    tables = (files("langchain_agentrag.store") / "schema.sql").read_text(encoding="utf-8")
     connection.execute("BEGIN IMMEDIATE")
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
-        for statement in (*tables.split(";\n"), *_EXPIRY, *_QUARANTINE):
-            if statement.strip():
-                connection.execute(statement)
+    if not _has_table(connection, "manifest"):
+        for statement in _statements():
+            connection.execute(statement)
         connection.execute("INSERT INTO manifest VALUES ('format', ?)", (json.dumps(FORMAT),))
     connection.execute("COMMIT")
 
 
+def _statements() -> list[str]:
+    script = (files("langchain_agentrag.store") / "schema.sql").read_text(encoding="utf-8")
+    return [statement for statement in script.split(";\n") if statement.strip()]
+
+
 def migrate(connection: sqlite3.Connection) -> None:
     """Add the tables and columns that a catalog of an earlier version lacks."""
-    if not (_has_table(connection, "expiry") and _has_table(connection, "quarantine") and _has_indexed(connection)):
+    if _missing(connection):
         connection.execute("BEGIN IMMEDIATE")
-        if not _has_table(connection, "expiry"):
-            _add_expiry(connection)
-        if not _has_table(connection, "quarantine"):
-            _add_quarantine(connection)
-        if not _has_indexed(connection):
-            _add_indexed(connection)
+        missing = _missing(connection)  # again: another process may have added some meanwhile
+        for statement in _statements():
+            if "IF NOT EXISTS" in statement:
+                connection.execute(statement)
+        for fill in missing:
+            fill(connection)
         connection.execute("COMMIT")
+
+
+def _missing(connection: sqlite3.Connection) -> list[Callable[[sqlite3.Connection], None]]:
+    """Return a function per table or column that a catalog lacks; it fills in its values."""
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(partitions)")}
+    present = {
+        _fill_expiry: _has_table(connection, "expiry"),
+        _fill_quarantine: _has_table(connection, "quarantine"),
+        _add_indexed: "indexed" in columns,
+    }
+    return [fill for fill, is_present in present.items() if not is_present]
 
 
 def _has_table(connection: sqlite3.Connection, table: str) -> bool:
     query = "SELECT 1 FROM sqlite_master WHERE name = ?"
     return connection.execute(query, (table,)).fetchone() is not None
-
-
-def _has_indexed(connection: sqlite3.Connection) -> bool:
-    return "indexed" in {row[1] for row in connection.execute("PRAGMA table_info(partitions)")}
 
 
 def _add_indexed(connection: sqlite3.Connection) -> None:
@@ -74,25 +71,20 @@ def _add_indexed(connection: sqlite3.Connection) -> None:
     )
 
 
-def _add_quarantine(connection: sqlite3.Connection) -> None:
-    """Add the table of quarantined documents and fill it from their metadata."""
-    for statement in _QUARANTINE:
-        connection.execute(statement)
+def _fill_quarantine(connection: sqlite3.Connection) -> None:
+    """Fill the table of quarantined documents from their metadata."""
     for document, partition, metadata in _documents_with(connection, QUARANTINED):
         if metadata.get(QUARANTINED) is True:
             connection.execute("INSERT INTO quarantine VALUES (?, ?)", (document, partition))
 
 
-def _add_expiry(connection: sqlite3.Connection) -> None:
-    """Add the table of expiring documents and fill it from their metadata."""
-    for statement in _EXPIRY:
-        connection.execute(statement)
+def _fill_expiry(connection: sqlite3.Connection) -> None:
+    """Fill the table of expiring documents from their metadata."""
     for document, partition, metadata in _documents_with(connection, EXPIRY_KEY):
         expiry = parse_time(metadata.get(EXPIRY_KEY))
         if expiry is not None:
-            connection.execute(
-                "INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)", (document, partition, to_microseconds(expiry))
-            )
+            values = document, partition, to_microseconds(expiry)
+            connection.execute("INSERT OR REPLACE INTO expiry VALUES (?, ?, ?)", values)
 
 
 def _documents_with(connection: sqlite3.Connection, key: str) -> Iterator[tuple[int, int, Mapping[str, Any]]]:

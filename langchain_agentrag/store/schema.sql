@@ -49,3 +49,11 @@ CREATE TABLE journal(
 );
 CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('row', 1), ('chroma', 0);
+
+-- tables added since; "IF NOT EXISTS" marks the statements that a catalog of an earlier version needs
+-- documents that expire; `at` is in microseconds since 1970
+CREATE TABLE IF NOT EXISTS expiry(document INTEGER PRIMARY KEY REFERENCES documents(id), partition INTEGER NOT NULL, at INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS expiry_at ON expiry(partition, at);
+-- documents excluded from searches that do not ask for them
+CREATE TABLE IF NOT EXISTS quarantine(document INTEGER PRIMARY KEY REFERENCES documents(id), partition INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS quarantine_partition ON quarantine(partition);

@@ -100,19 +100,15 @@ class Store:
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         prepare_folder(folder)
-        self.folder, self.exact_limit, self._chroma_always = folder, exact_limit, chroma == "always"
+        self.folder, self.exact_limit = folder, exact_limit
+        self._chroma_always = always = chroma == "always"
         self.catalog = Catalog(folder / "catalog.sqlite")
         self.lock = WriteLock(folder, lock_timeout)
         self.indexes = PartitionIndexes(folder, self.catalog, self.lock)
         self.recovery = Recovery(self.catalog, self.indexes)
         self.visibility, self._clock = PartitionVisibility(self.catalog), clock or partial(datetime.now, UTC)
         self.background_indexer = BackgroundIndexer(
-            self.catalog,
-            self.indexes,
-            self.lock,
-            self._recover_if_needed,
-            exact_limit=exact_limit,
-            always=self._chroma_always,
+            self.catalog, self.indexes, self.lock, self._recover_if_needed, exact_limit=exact_limit, always=always
         )
         self._pid, self._closed = os.getpid(), False
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
@@ -202,11 +198,8 @@ class Store:
                 return CommitResult()
             visible = self.visibility.visible(partition, self.now()).partition
             with self.catalog.transaction() as connection:
-                connection.execute(
-                    "DELETE FROM items WHERE (source, item) IN "
-                    "(SELECT source, item FROM documents WHERE partition = ?)",
-                    (partition.id,),
-                )
+                items = "SELECT source, item FROM documents WHERE partition = ?"
+                connection.execute(f"DELETE FROM items WHERE (source, item) IN ({items})", (partition.id,))
                 rows = "(SELECT row FROM chunks WHERE partition = ?)"
                 connection.execute(f"DELETE FROM vectors WHERE row IN {rows}", (partition.id,))
                 for table in ("expiry", "quarantine", "chunks", "documents", "embedding_cache", "journal"):
@@ -238,11 +231,9 @@ class Store:
         try:
             with self.lock.acquire():
                 partition = self.ensure_partition(owner)
+                rows = [(partition.id, key, pack_vector(vector)) for key, vector in vectors.items()]
                 with self.catalog.transaction() as connection:
-                    connection.executemany(
-                        "INSERT OR IGNORE INTO embedding_cache(partition, hash, vector) VALUES (?, ?, ?)",
-                        [(partition.id, key, pack_vector(vector)) for key, vector in vectors.items()],
-                    )
+                    connection.executemany("INSERT OR IGNORE INTO embedding_cache VALUES (?, ?, ?)", rows)
         except StoreError as error:
             logger.warning("%d vectors could not be stored for the next attempt: %s", len(vectors), error)
 

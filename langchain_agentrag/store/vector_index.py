@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,11 +42,8 @@ class ChromaVectorIndex:
     def create(self) -> None:
         """Create the collection; the caller holds the write lock."""
         with native_errors("Chroma", f"create the collection {self._name}"), self._folder.write_session() as session:
-            session.client.get_or_create_collection(
-                self._name,
-                configuration={"hnsw": HNSW},  # type: ignore[arg-type]
-                embedding_function=None,
-            )
+            settings: Any = {"hnsw": HNSW}
+            session.client.get_or_create_collection(self._name, configuration=settings, embedding_function=None)
 
     def add(self, rows: Sequence[int], vectors: Vectors) -> None:
         """See `VectorIndex.add`; the caller holds the write lock."""
@@ -141,10 +139,8 @@ class ChromaVectorIndex:
         Reading the metadata of 30 rows doubles the time of a query. Owners are checked against the catalog, twice: only
         live rows of the partition are kept, and the scope checks every hit.
         """
-        with (
-            native_errors("Chroma", f"query {limit} neighbours"),
-            self._folder.read_collection(self._name) as collection,
-        ):
+        action = f"query {limit} neighbours"
+        with native_errors("Chroma", action), self._folder.read_collection(self._name) as collection:
             result = collection.query(query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances"])
         distances = result["distances"]
         if distances is None:

@@ -225,13 +225,8 @@ def check_chunks(store: Store, analyzer: Analyzer, sample: int | None = None, se
 
 def sample_rows(connection: sqlite3.Connection, owner: str | None, sample: int | None, rng: random.Random) -> list[int]:
     """Return the live rows of an owner, ascending; at most `sample` of them, chosen at random."""
-    rows = [
-        row
-        for (row,) in connection.execute(
-            "SELECT row FROM chunks JOIN partitions ON partitions.id = chunks.partition WHERE owner IS ? ORDER BY row",
-            (owner,),
-        )
-    ]
+    query = "SELECT row FROM chunks JOIN partitions ON partitions.id = chunks.partition WHERE owner IS ? ORDER BY row"
+    rows = [row for (row,) in connection.execute(query, (owner,))]
     return rows if sample is None or len(rows) <= sample else sorted(rng.sample(rows, sample))
 
 
@@ -243,26 +238,20 @@ def chunk_addresses(connection: sqlite3.Connection, rows: Sequence[int]) -> list
     return list(select_in(connection, query, rows))
 
 
+_CHUNK_OWNERS = (
+    "SELECT p.owner FROM partitions p JOIN documents d ON d.partition = p.id JOIN chunks c ON c.document = d.id "
+    "WHERE d.doc_id = ? AND c.ordinal = ? AND c.text = ?"
+)
+
+
 def has_chunk(connection: sqlite3.Connection, owner: str | None, address: Address) -> bool:
     """Whether an owner has exactly this chunk; one lookup."""
-    row = connection.execute(
-        "SELECT 1 FROM partitions p JOIN documents d ON d.partition = p.id JOIN chunks c ON c.document = d.id "
-        "WHERE p.owner IS ? AND d.doc_id = ? AND c.ordinal = ? AND c.text = ?",
-        (owner, *address),
-    ).fetchone()
-    return row is not None
+    return connection.execute(f"{_CHUNK_OWNERS} AND p.owner IS ?", (*address, owner)).fetchone() is not None
 
 
 def chunk_owners(connection: sqlite3.Connection, address: Address) -> set[str | None]:
     """Return all owners of exactly this chunk; reads all documents."""
-    return {
-        owner
-        for (owner,) in connection.execute(
-            "SELECT p.owner FROM chunks c JOIN documents d ON d.id = c.document "
-            "JOIN partitions p ON p.id = d.partition WHERE d.doc_id = ? AND c.ordinal = ? AND c.text = ?",
-            address,
-        )
-    }
+    return {owner for (owner,) in connection.execute(_CHUNK_OWNERS, address)}
 
 
 def stored_terms(
@@ -282,21 +271,21 @@ def stored_terms(
 
 
 def _check_structure(connection: sqlite3.Connection, partition: PartitionRow) -> Iterator[str]:
-    strays = connection.execute(
+    strays = (
         "SELECT count(*) FROM chunks c LEFT JOIN documents d ON d.id = c.document "
-        "WHERE c.partition = ? AND d.partition IS NOT c.partition",
-        (partition.id,),
-    ).fetchone()[0]
-    if strays:
-        yield f"{strays} chunks belong to a document of somebody else, or of nobody"
-    broken = connection.execute(
+        "WHERE c.partition = ? AND d.partition IS NOT c.partition"
+    )
+    misnumbered = (
         "SELECT count(*) FROM (SELECT count(c.row) AS held, min(c.ordinal) AS low, max(c.ordinal) AS high "
         "FROM documents d LEFT JOIN chunks c ON c.document = d.id WHERE d.partition = ? GROUP BY d.id "
-        "HAVING held = 0 OR low <> 0 OR high <> held - 1)",
-        (partition.id,),
-    ).fetchone()[0]
-    if broken:
-        yield f"the chunks of {broken} documents are not numbered from 0 without gaps"
+        "HAVING held = 0 OR low <> 0 OR high <> held - 1)"
+    )
+    for query, problem in (
+        (strays, "{} chunks belong to a document of somebody else, or of nobody"),
+        (misnumbered, "the chunks of {} documents are not numbered from 0 without gaps"),
+    ):
+        if count := connection.execute(query, (partition.id,)).fetchone()[0]:
+            yield problem.format(count)
 
 
 def _check_content(connection: sqlite3.Connection, store: Store, analyzer: Analyzer, rows: Sequence[int]) -> list[str]:
@@ -356,9 +345,8 @@ def _check_keyword_index(
             row: {name: {rng.choice(sorted(terms)): 1.0} for name, terms in fields.items() if terms}
             for row, fields in terms_by_row.items()
         }
-        lost = [
-            row for row, query in queries.items() if query and not keyword_index.candidates(query, 1, np.array([row]))
-        ]
+        searched = [row for row, query in queries.items() if query]
+        lost = [row for row in searched if not keyword_index.candidates(queries[row], 1, np.array([row]))]
         query_terms = {
             name: dict.fromkeys((term for query in queries.values() for term in query.get(name, {})), 1.0)
             for name in FIELDS

@@ -273,11 +273,8 @@ class Analyzer:
     def settings(self) -> dict[str, Any]:
         """Settings that a store keeps to create the same analyzer again, as JSON; without weights and backend."""
         custom = None if self._stop_words == STOP_WORDS else sorted(self._stop_words)
-        return {
-            "user_words": list(self._user_words.words),
-            "stop_words": custom,
-            "synonyms": [list(group) for group in self._synonyms.groups],
-        }
+        synonyms = [list(group) for group in self._synonyms.groups]
+        return {"user_words": list(self._user_words.words), "stop_words": custom, "synonyms": synonyms}
 
     @property
     def word_weight(self) -> float:
@@ -355,15 +352,11 @@ class Analyzer:
         expanded, text = {field: dict(terms) for field, terms in query.items()}, matching_form(fold(text))
         numbers = [] if NUMERAL_CHARACTERS.isdisjoint(text) else number_variants(text)
         variants = dict.fromkeys(numbers)
-        if self._synonyms.groups:
-            matched = self._synonyms.find(text) | {
-                word
-                for word in self._synonyms.alternatives
-                if _contains_word(query, self._query_terms(word, frozenset()))
-            }
-            variants |= dict.fromkeys(
-                sorted({other for word in matched for other in self._synonyms.alternatives[word]})
-            )
+        alternatives = self._synonyms.alternatives
+        if alternatives:
+            inflected = (word for word in alternatives if _contains_word(query, self._query_terms(word, frozenset())))
+            matched = self._synonyms.find(text).union(inflected)
+            variants |= dict.fromkeys(sorted({other for word in matched for other in alternatives[word]}))
         for variant in variants:
             for field, terms in self._query_terms(variant, frozenset()).items():
                 for term, weight in terms.items():

@@ -28,9 +28,7 @@ ENGLISH_NUMBERS: dict[str, int] = dict(zip(_ENGLISH_WORDS, (*range(21), *range(3
 _ENGLISH_MULTIPLIERS = {"hundred": 100, "dozen": 12}  # of the number word before them only
 _ENGLISH_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 
-SCALES = {
-    **CHINESE_UNITS, **_LARGE_UNITS, "万亿": 10**12, **_ENGLISH_MULTIPLIERS, **_ENGLISH_SCALES, "k": 1_000,
-}  # fmt: skip
+SCALES = {**CHINESE_UNITS, **_LARGE_UNITS, "万亿": 10**12, **_ENGLISH_MULTIPLIERS, **_ENGLISH_SCALES, "k": 1_000}
 """Factor of a scale word behind digits: 3万, 2 million, 5k."""
 
 _WRITTEN_DIGITS = "零一二三四五六七八九"

@@ -141,14 +141,8 @@ def _splits_word(text: str, position: int) -> bool:
 def fallback_cut(text: str, after: int, to: int) -> int:
     """Return the last position in (after, to] where a text without boundaries may be cut."""
     lowest = max(after, to - _MAX_UNBROKEN)
-    for position in range(to, lowest, -1):
-        if not (
-            splits_grapheme(text, position)
-            or starts_with_closing_punctuation(text, position)
-            or _splits_word(text, position)
-        ):
+    positions = [position for position in range(to, lowest, -1) if not splits_grapheme(text, position)]
+    for position in positions:
+        if not starts_with_closing_punctuation(text, position) and not _splits_word(text, position):
             return position
-    for position in range(to, lowest, -1):
-        if not splits_grapheme(text, position):
-            return position
-    return to
+    return positions[0] if positions else to

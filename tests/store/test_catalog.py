@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from langchain_agentrag.errors import StoreError
+from langchain_agentrag.metadata import is_storable
 from langchain_agentrag.store.catalog import Catalog, select_in
 from langchain_agentrag.store.manifest import clear_model
-from langchain_agentrag.store.queries import cached_vectors, find_document, is_storable
+from langchain_agentrag.store.queries import cached_vectors, find_document
 from langchain_agentrag.times import EPOCH
 
 
