@@ -26,8 +26,9 @@ from langchain_agentrag.search.ranking import Candidates, IndexScores, match_row
 from langchain_agentrag.store.catalog import PartitionRow
 from langchain_agentrag.store.partition_cache import read_vectors, top_rows, unit_vectors
 from langchain_agentrag.store.protocols import Rows, TermWeights, Vectors
-from langchain_agentrag.store.queries import VisiblePartition, scoring_rows
+from langchain_agentrag.store.queries import scoring_rows
 from langchain_agentrag.store.store import Store
+from langchain_agentrag.store.visibility import VisiblePartition
 from langchain_agentrag.text import FIELDS, Analyzer
 from langchain_agentrag.types import Hits
 

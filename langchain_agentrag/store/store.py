@@ -23,8 +23,8 @@ from langchain_agentrag.store.failpoints import failpoint
 from langchain_agentrag.store.indexes import PartitionIndexes, new_index_name
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.protocols import Vectors
-from langchain_agentrag.store.queries import PartitionVisibility, VisiblePartition
 from langchain_agentrag.store.recovery import Recovery
+from langchain_agentrag.store.visibility import PartitionVisibility, VisiblePartition
 from langchain_agentrag.times import to_utc
 from langchain_agentrag.types import StoreStats
 

@@ -16,7 +16,7 @@ from langchain_agentrag.scope import Scope
 from langchain_agentrag.search import engine, ranking
 from langchain_agentrag.store import background_indexing, commit, indexes, keyword_index, partition_cache, vector_index
 from langchain_agentrag.store import store as storage
-from langchain_agentrag.store.queries import VisiblePartition
+from langchain_agentrag.store.visibility import VisiblePartition
 from langchain_agentrag.types import Hits
 from tests.mutants.faults import BEHIND, ON_CHROMA, around, fault
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from langchain_agentrag.search import cache, engine
-from langchain_agentrag.store import commit, queries
+from langchain_agentrag.store import commit, visibility
 from langchain_agentrag.store.schema import QUARANTINED
 from tests.mutants.faults import ON_CHROMA, around, fault
 
@@ -17,12 +17,12 @@ def _whoever_asks(original: Any, self: Any, partition: Any, now: Any, **_: Any) 
 
 @fault("what is quarantined is found unasked")
 def _() -> Any:
-    return around(queries.PartitionVisibility, "visible", _whoever_asks)
+    return around(visibility.PartitionVisibility, "visible", _whoever_asks)
 
 
 @fault("what is quarantined is found unasked, over HNSW", **ON_CHROMA)
 def _() -> Any:
-    return around(queries.PartitionVisibility, "visible", _whoever_asks)
+    return around(visibility.PartitionVisibility, "visible", _whoever_asks)
 
 
 @fault("what is quarantined goes on counting in the scores of the rest")
@@ -33,7 +33,7 @@ def _() -> Any:
             excluded_doc_freqs=original(self, partition, now).excluded_doc_freqs,
         )
 
-    return around(queries.PartitionVisibility, "visible", counting)
+    return around(visibility.PartitionVisibility, "visible", counting)
 
 
 @fault("what is quarantined goes on counting in lengths and numbers")
@@ -42,7 +42,7 @@ def _() -> Any:
         whole = original(self, partition, now).partition
         return replace(original(self, partition, now, **options), partition=whole)
 
-    return around(queries.PartitionVisibility, "visible", counting)
+    return around(visibility.PartitionVisibility, "visible", counting)
 
 
 @fault("what was released goes on being left out of the counts")

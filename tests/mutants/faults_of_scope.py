@@ -15,7 +15,8 @@ from langchain_agentrag.search import engine
 from langchain_agentrag.store import partition_cache, queries
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.catalog import Catalog
-from langchain_agentrag.store.queries import StoredDocument, VisiblePartition
+from langchain_agentrag.store.queries import StoredDocument
+from langchain_agentrag.store.visibility import VisiblePartition
 from tests.mutants.faults import around, fault
 
 # -- who may see what -------------------------------------------------------------------------------------------------

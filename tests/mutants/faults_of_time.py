@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 from langchain_agentrag.filters import Condition, Not, Or, time_range_filter
 from langchain_agentrag.search import options, ranking
-from langchain_agentrag.store import commit, queries
+from langchain_agentrag.store import commit, visibility
 from langchain_agentrag.store import store as storage
-from langchain_agentrag.store.queries import VisiblePartition
+from langchain_agentrag.store.visibility import VisiblePartition
 from langchain_agentrag.times import check_time
 from tests.mutants.faults import around, fault
 
@@ -20,7 +20,7 @@ from tests.mutants.faults import around, fault
 @fault("what has expired is found until it is swept")
 def _() -> Any:
     return patch.object(
-        queries.PartitionVisibility, "visible", lambda self, partition, now, **_: VisiblePartition(partition)
+        visibility.PartitionVisibility, "visible", lambda self, partition, now, **_: VisiblePartition(partition)
     )
 
 
@@ -29,7 +29,7 @@ def _() -> Any:
     def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
         return replace(original(self, partition, now, **options), excluded_doc_freqs={})
 
-    return around(queries.PartitionVisibility, "visible", counting)
+    return around(visibility.PartitionVisibility, "visible", counting)
 
 
 @fault("what has expired goes on counting in lengths and numbers")
@@ -37,7 +37,7 @@ def _() -> Any:
     def counting(original: Any, self: Any, partition: Any, now: Any, **options: Any) -> Any:
         return replace(original(self, partition, now, **options), partition=partition)
 
-    return around(queries.PartitionVisibility, "visible", counting)
+    return around(visibility.PartitionVisibility, "visible", counting)
 
 
 @fault("a document is gone a moment after it expires")
@@ -61,7 +61,7 @@ def _() -> Any:
         )
 
     both = ExitStack()
-    both.enter_context(around(queries.PartitionVisibility, "expired", everything))
+    both.enter_context(around(visibility.PartitionVisibility, "expired", everything))
     both.enter_context(around(storage, "commit", all_of_it))
     return both
 

@@ -65,7 +65,7 @@ def test_a_leak_by_a_filter_is_found(world):
     from langchain_agentrag.filters import filter_keys
     from langchain_agentrag.scope import Scope
     from langchain_agentrag.search import engine
-    from langchain_agentrag.store.queries import VisiblePartition
+    from langchain_agentrag.store.visibility import VisiblePartition
 
     def opened(original, self, query):
         if "agent_id" in filter_keys(query.request.condition):
