@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
 from langchain_agentrag.embedding import Embedder
-from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.errors import ScopeError, StoreMismatchError, UsageError
 from langchain_agentrag.ingest.documents import (
     EXPIRY_SWEEP_THRESHOLD,
     as_source_documents,
@@ -29,7 +29,7 @@ from langchain_agentrag.search.engine import SearchEngine, Searcher
 from langchain_agentrag.search.options import SearchOptions, SearchRequest, check_request
 from langchain_agentrag.search.query_embedding import QueryEmbedder
 from langchain_agentrag.store import verify as verification
-from langchain_agentrag.store.manifest import resolve_analyzer
+from langchain_agentrag.store.indexes import reanalyze_chunks
 from langchain_agentrag.store.queries import OwnedDocuments, read_documents, read_passage
 from langchain_agentrag.store.record_keys import RecordKeys, delete_record_keys
 from langchain_agentrag.store.store import ChromaPolicy, Store
@@ -93,7 +93,7 @@ class DualIndexer:
         self._chunking = chunking or Chunking()
         self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock)
         try:
-            self._analyzer = resolve_analyzer(self._store, analyzer, reanalyze=reanalyze)
+            self._analyzer = _resolve_analyzer(self._store, analyzer, reanalyze=reanalyze)
             self._embedder = QueryEmbedder(self._store, embeddings, embed_timeout, query_cache)
         except BaseException:
             self._store.close()
@@ -541,6 +541,40 @@ class AgentView:
     def stats(self) -> StoreStats:
         """Return counts of what this agent may see."""
         return self._indexer.stats(self._agent)
+
+
+def _resolve_analyzer(store: Store, analyzer: Analyzer | None, *, reanalyze: bool) -> Analyzer:
+    """Return the analyzer of a store, and write its settings to the manifest for later opens.
+
+    Args:
+        store: The store.
+        analyzer: The analyzer to open it with; None for the one of the last open. Its user words decide by which terms
+            texts are indexed; its stop words and synonyms change queries only.
+        reanalyze: Accept other user words and analyse all texts again.
+
+    Raises:
+        StoreMismatchError: The analyzer indexes texts otherwise than the store was built, and `reanalyze` is off.
+    """
+    stored_settings = store.catalog.manifest_value("analyzer_settings") or Analyzer().settings
+    analyzer = analyzer or Analyzer(**stored_settings)
+    fingerprint = store.catalog.manifest_value("analyzer")
+    if fingerprint == analyzer.fingerprint and stored_settings == analyzer.settings:
+        return analyzer
+    with store.lock.acquire():
+        if fingerprint not in {None, analyzer.fingerprint}:
+            if not reanalyze:
+                raise StoreMismatchError(
+                    f"The store {store.folder} was built with the analyzer {fingerprint}, not {analyzer.fingerprint}: "
+                    "its terms would not match the query's. Open it with the settings it was built with, or with "
+                    "reanalyze=True to analyse its texts again (nothing is embedded again)."
+                )
+            # until all of it is done, neither analyzer fits
+            store.catalog.set_manifest(analyzer=f"{analyzer.fingerprint}, unfinished")
+            reanalyze_chunks(store.catalog, analyzer)
+            for partition in store.catalog.partitions():
+                store.indexes.rebuild_keyword_index(partition)
+        store.catalog.set_manifest(analyzer=analyzer.fingerprint, analyzer_settings=analyzer.settings)
+    return analyzer
 
 
 def _check_store_options(

@@ -1,4 +1,4 @@
-"""Canonical JSON of tool arguments, and the operation id that is hashed from it.
+"""Canonical JSON of tool arguments, and the operation id hashed from it: the idempotency key of a call.
 
 | input                          | treated as                                                                 |
 |--------------------------------|----------------------------------------------------------------------------|

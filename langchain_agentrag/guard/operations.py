@@ -1,4 +1,4 @@
-"""Operations: calls with side effects that are recorded before they are made, and made at most once."""
+"""Operations: idempotent tool calls with side effects, recorded before they are made and made at most once."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from langchain_agentrag.filters import Condition, Filter, conjoin, time_range_fi
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.metadata import is_storable
 from langchain_agentrag.scope import resolve_owner
-from langchain_agentrag.store.partition_cache import filter_view
+from langchain_agentrag.store.columnar_cache import filter_view
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.queries import documents_of
 from langchain_agentrag.store.store import Store

@@ -23,7 +23,7 @@ from langchain_agentrag.langchain.identity import WhenMissing, check_agent_bindi
 from langchain_agentrag.langchain.search_options import SearchType, engine_options
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.search.options import SearchOptions
-from langchain_agentrag.store.partition_cache import filter_view
+from langchain_agentrag.store.columnar_cache import filter_view
 from langchain_agentrag.types import Hit, Hits, Passage
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from langchain_agentrag.search.postprocess import postprocess
 from langchain_agentrag.search.query_embedding import QueryEmbedder
 from langchain_agentrag.search.ranking import Candidates, IndexScores, match_rows, rank, score_keywords, score_vectors
 from langchain_agentrag.store.catalog import PartitionRow
-from langchain_agentrag.store.partition_cache import read_vectors, top_rows, unit_vectors
+from langchain_agentrag.store.columnar_cache import read_vectors, top_rows, unit_vectors
 from langchain_agentrag.store.protocols import Rows, TermWeights, Vectors
 from langchain_agentrag.store.queries import scoring_rows
 from langchain_agentrag.store.store import Store

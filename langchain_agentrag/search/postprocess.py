@@ -17,7 +17,7 @@ from langchain_agentrag.search.fusion import calibrate_cosine
 from langchain_agentrag.search.hits import RankedHits, address
 from langchain_agentrag.search.options import NEAR_DUPLICATE
 from langchain_agentrag.search.rerank import rerank
-from langchain_agentrag.store.partition_cache import unit_vectors, unpack_vectors
+from langchain_agentrag.store.columnar_cache import unit_vectors, unpack_vectors
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.queries import chunk_spans, document_text, find_document
 from langchain_agentrag.store.store import Store

@@ -23,7 +23,7 @@ from langchain_agentrag.search.fusion import (
     keyword_evidence,
 )
 from langchain_agentrag.search.options import PreparedQuery
-from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
+from langchain_agentrag.store.columnar_cache import cosines, unpack_vectors
 from langchain_agentrag.store.queries import ScoringRow, document_speakers, document_times
 from langchain_agentrag.text import FIELDS
 from langchain_agentrag.text.analyzer import MAX_USER_WORD, UserWords, matching_form

@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.store.catalog import Catalog, PartitionRow
+from langchain_agentrag.store.columnar_cache import unpack_vectors
 from langchain_agentrag.store.failpoints import failpoint
 from langchain_agentrag.store.indexes import PartitionIndexes, vectors_after
 from langchain_agentrag.store.lock import WriteLock
-from langchain_agentrag.store.partition_cache import unpack_vectors
 
 logger = logging.getLogger(__name__)
 

@@ -396,3 +396,22 @@ def select_in(
         batch = values[start : start + _MAX_PARAMETERS]
         statement = query.replace("...", ",".join("?" * len(batch)))
         yield from connection.execute(statement, (*before, *batch, *after))
+
+
+_MODEL_KEYS = ("embedding", "dimension", "background")  # of the manifest
+
+
+def clear_model(catalog: Catalog) -> bool:
+    """Remove the embedding model from the manifest of a store without chunks; the caller holds the write lock.
+
+    So a first attempt with a wrong model, which stored nothing, does not make the folder useless.
+
+    Returns:
+        Whether it was removed: False while there is a chunk.
+    """
+    with catalog.transaction() as connection:
+        if connection.execute("SELECT 1 FROM chunks LIMIT 1").fetchone():
+            return False
+        connection.execute("DELETE FROM embedding_cache")
+        connection.executemany("DELETE FROM manifest WHERE key = ?", [(key,) for key in _MODEL_KEYS])
+        return True

@@ -21,11 +21,11 @@ import numpy as np
 from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, insert_journal_entry, select_in
 from langchain_agentrag.store.chroma import READ_LOCK_TIMEOUT, ChromaFolder
+from langchain_agentrag.store.columnar_cache import ColumnarCache, unpack_vectors
 from langchain_agentrag.store.commit import pack_lengths, pack_terms, unpack_terms
 from langchain_agentrag.store.failpoints import failpoint
 from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.store.lock import WriteLock
-from langchain_agentrag.store.partition_cache import PartitionCache, unpack_vectors
 from langchain_agentrag.store.protocols import KeywordIndex, Rows, VectorIndex
 from langchain_agentrag.store.vector_index import ChromaVectorIndex
 from langchain_agentrag.text import FIELDS, Analyzer, Terms
@@ -109,7 +109,7 @@ class PartitionIndexes:
         self.chroma = ChromaFolder(folder / "chroma", catalog, lock)
         self._guard = threading.RLock()
         self._keyword_indexes: OrderedDict[int, tuple[str, int, TantivyKeywordIndex]] = OrderedDict()
-        self._caches: OrderedDict[int, PartitionCache] = OrderedDict()
+        self._caches: OrderedDict[int, ColumnarCache] = OrderedDict()
 
     def close(self) -> None:
         """Release every file."""
@@ -189,10 +189,10 @@ class PartitionIndexes:
             raise StoreError("The partition has no Chroma collection.")
         return ChromaVectorIndex(self.chroma, partition.collection, partition.owner)
 
-    def cache(self, partition: PartitionRow) -> PartitionCache:
+    def cache(self, partition: PartitionRow) -> ColumnarCache:
         """Return the in-memory cache of a partition."""
         with self._guard:
-            cache = self._caches.get(partition.id) or PartitionCache(self._catalog, partition)
+            cache = self._caches.get(partition.id) or ColumnarCache(self._catalog, partition)
             _cache_handle(self._caches, partition.id, cache)
             return cache
 

@@ -14,7 +14,7 @@ from langchain_agentrag.filters import Filter, match
 from langchain_agentrag.metadata import is_storable
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.store.catalog import Catalog, select_in
-from langchain_agentrag.store.partition_cache import filter_view, unpack_vectors
+from langchain_agentrag.store.columnar_cache import filter_view, unpack_vectors
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.text.chunking import speaker_of
 from langchain_agentrag.times import document_time, to_microseconds

@@ -14,6 +14,7 @@ import numpy as np
 
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store.catalog import PartitionRow, select_in
+from langchain_agentrag.store.columnar_cache import cosines, unpack_vectors
 from langchain_agentrag.store.commit import (
     embedding_hash,
     embedding_text,
@@ -22,7 +23,6 @@ from langchain_agentrag.store.commit import (
     unpack_lengths,
     unpack_terms,
 )
-from langchain_agentrag.store.partition_cache import cosines, unpack_vectors
 from langchain_agentrag.store.protocols import Rows
 from langchain_agentrag.store.queries import NOT_EXPIRED
 from langchain_agentrag.store.store import Store
@@ -30,7 +30,13 @@ from langchain_agentrag.text import FIELDS, Analyzer, Terms
 from langchain_agentrag.times import to_microseconds
 from langchain_agentrag.types import Chunk
 
-_UNFINISHED = {"writing": "a write", "cleaning": "a write", "dropping": "a deletion", "purging": "an erasure"}
+_UNFINISHED = {
+    "writing": "a write",
+    "cleaning": "a write",
+    "handing": "the indexing of vectors",
+    "dropping": "a deletion",
+    "purging": "an erasure",
+}
 
 
 @dataclass(frozen=True, slots=True)

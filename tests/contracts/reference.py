@@ -29,8 +29,8 @@ from langchain_agentrag.search.fusion import (
     keyword_evidence,
 )
 from langchain_agentrag.search.ranking import combined_evidence, confidence, recency_boost
+from langchain_agentrag.store.columnar_cache import cosines
 from langchain_agentrag.store.commit import embedding_text
-from langchain_agentrag.store.partition_cache import cosines
 from langchain_agentrag.text import FIELDS, Terms
 from langchain_agentrag.text.chunking import chunk_document
 from langchain_agentrag.types import Chunk, Explanation, Hit, IndexEvidence, QueryMatches

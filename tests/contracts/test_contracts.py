@@ -185,7 +185,7 @@ class TestReferenceFilters(FilterContract):
 
 
 class TestColumnFilters(FilterContract):
-    """The masks of `PartitionCache` alone."""
+    """The masks of `ColumnarCache` alone."""
 
     @pytest.fixture
     def compiled(self, stored):

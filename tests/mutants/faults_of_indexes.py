@@ -14,7 +14,7 @@ from langchain_agentrag.ingest import pipeline
 from langchain_agentrag.metadata import decode
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search import engine, ranking
-from langchain_agentrag.store import background_indexing, commit, indexes, keyword_index, partition_cache, vector_index
+from langchain_agentrag.store import background_indexing, columnar_cache, commit, indexes, keyword_index, vector_index
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.visibility import VisiblePartition
 from langchain_agentrag.types import Hits
@@ -52,7 +52,7 @@ def _() -> Any:
     both.enter_context(
         patch.object(background_indexing, "_WRITE_DELAY", 3_600.0)
     )  # else on a slow machine everything is indexed
-    both.enter_context(around(partition_cache.PartitionCache, "nearest", blind))
+    both.enter_context(around(columnar_cache.ColumnarCache, "nearest", blind))
     return both
 
 
@@ -68,7 +68,7 @@ def _() -> Any:
             condition = Or(condition.parts[:-1])
         return original(self, condition)
 
-    return around(partition_cache.PartitionCache, "_evaluate", dropped)
+    return around(columnar_cache.ColumnarCache, "_evaluate", dropped)
 
 
 @fault("a delete forgets the keyword index")

@@ -12,7 +12,7 @@ from langchain_agentrag import indexer as facade
 from langchain_agentrag.ingest import documents
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search import engine
-from langchain_agentrag.store import partition_cache, queries
+from langchain_agentrag.store import columnar_cache, queries
 from langchain_agentrag.store import store as storage
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.queries import StoredDocument
@@ -127,7 +127,7 @@ def _() -> Any:
 
 @contextmanager
 def _everywhere(name: str, wrong: Callable[..., Any]) -> Iterator[None]:
-    with around(partition_cache, name, wrong), around(documents, name, wrong), around(queries, name, wrong):
+    with around(columnar_cache, name, wrong), around(documents, name, wrong), around(queries, name, wrong):
         yield
 
 

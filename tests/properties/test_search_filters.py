@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_agentrag import DualIndexer, SourceDocument, filters
-from langchain_agentrag.store.partition_cache import filter_view
+from langchain_agentrag.store.columnar_cache import filter_view
 from tests.fakes import GivenVectors
 
 MODES = ("hybrid", "vector", "keyword")

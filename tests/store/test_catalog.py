@@ -10,8 +10,7 @@ import pytest
 
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.metadata import is_storable
-from langchain_agentrag.store.catalog import Catalog, select_in
-from langchain_agentrag.store.manifest import clear_model
+from langchain_agentrag.store.catalog import Catalog, clear_model, select_in
 from langchain_agentrag.store.queries import cached_vectors, find_document
 from langchain_agentrag.times import EPOCH
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_agentrag.search.bm25 import FieldStats, Scorer
+from langchain_agentrag.store.columnar_cache import unpack_vectors
 from langchain_agentrag.store.commit import (
     document_signature,
     embedding_hash,
@@ -22,7 +23,6 @@ from langchain_agentrag.store.commit import (
     unpack_lengths,
     unpack_terms,
 )
-from langchain_agentrag.store.partition_cache import unpack_vectors
 from langchain_agentrag.text import FIELDS, Analyzer
 from langchain_agentrag.types import Chunk, Section, SourceDocument
 from tests.contracts.bm25_reference import matched_gain

@@ -1,4 +1,4 @@
-"""In-memory cache of a partition: rows, vectors for exact search, and metadata columns for filters."""
+"""Columnar cache of a partition in memory: metadata columns that filters are evaluated on, vectors for exact search."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ _COMPARISONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class PartitionCache:
+class ColumnarCache:
     """Rows, vectors and filter columns of one partition in memory, loaded when needed. Thread-safe.
 
     Args:

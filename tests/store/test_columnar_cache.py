@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_agentrag.filters import Condition
-from langchain_agentrag.store.partition_cache import (
-    Column,
-    cosines,
-    filter_view,
-    top_rows,
-    unit_vectors,
-    unpack_vectors,
-)
+from langchain_agentrag.store.columnar_cache import Column, cosines, filter_view, top_rows, unit_vectors, unpack_vectors
 
 VALUES = [
     None,
