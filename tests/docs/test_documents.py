@@ -190,3 +190,17 @@ def test_the_sources_file_in_the_documents_can_be_read(document: str, tmp_path: 
     environment = {"ORDERS_URL": "sqlite:///orders.db", "CHAT_DB": "sqlite:///chat.db"}
     file = read_source_file(tmp_path / "agentrag.toml", environment)
     assert [source.type for source in file.sources] == ["files", "database", "memory"]
+
+
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_file_that_a_document_for_developers_names_exists(document: str):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    names = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|toml|sql|jinja)|(?:\w+/)+)`", text))
+    assert len(names) > 10
+    folders = (ROOT, ROOT / "langchain_agentrag", ROOT / "langchain_agentrag" / "connectors" / "memory")
+    missing = [
+        name
+        for name in names
+        if name not in {"messages.toml", "utils.py"} and not any((f / name).exists() for f in folders)
+    ]
+    assert not missing, f"{document} names {missing}, which do not exist"
