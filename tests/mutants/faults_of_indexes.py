@@ -256,14 +256,21 @@ def _() -> Any:
     return around(facade.DualIndexer, "search", more)
 
 
+def _equal_weights(*rules: str) -> Any:
+    def fuse(original: Any, rule: str, rankings: Any, weights: Any) -> Any:
+        return original(rule, rankings, (0.5, 0.5) if rule in rules else weights)
+
+    return around(ranking, "fuse", fuse)
+
+
 @fault("weights are ignored")
 def _() -> Any:
-    return around(ranking, "convex", lambda original, near, words, weights: original(near, words, (0.5, 0.5)))
+    return _equal_weights("adaptive", "convex")
 
 
 @fault("weights are ignored by the fusion of ranks")
 def _() -> Any:
-    return around(ranking, "fuse", lambda original, rule, lists, weights: original(rule, lists, (0.5, 0.5)))
+    return _equal_weights("rrf", "dbsf", "relative")
 
 
 @fault("the indexes are exchanged in fusion")

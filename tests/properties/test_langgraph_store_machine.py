@@ -85,6 +85,16 @@ def comparable(result: Any) -> Any:
     return result
 
 
+class OrderedReference(InMemoryStore):
+    """LangGraph's store, where reading a namespace that does not exist does not decide its place in the order."""
+
+    def _prepare_ops(self, ops: Any) -> Any:
+        prepared = super()._prepare_ops(ops)
+        for namespace in [namespace for namespace, items in self._data.items() if not items]:
+            del self._data[namespace]
+        return prepared
+
+
 class Stores(RuleBasedStateMachine):
     """Both stores through the same calls."""
 
@@ -94,7 +104,7 @@ class Stores(RuleBasedStateMachine):
         embeddings = HashingEmbeddings(64)
         self.indexer = DualIndexer(self.folder / "store", embeddings)
         self.store = HybridStore(self.indexer, agent_id="lina", fields=["text"], search={"mode": "vector"})
-        self.model = InMemoryStore(index={"dims": 64, "embed": embeddings, "fields": ["text"]})
+        self.model = OrderedReference(index={"dims": 64, "embed": embeddings, "fields": ["text"]})
         self.order: dict[tuple[tuple[str, ...], str], int] = {}
         self.count = 0
 
