@@ -170,12 +170,12 @@ def bare_times(indexer: DualIndexer, queries: list[str], model: PreparedEmbeddin
     """Time the calls of Chroma and tantivy for the same candidates, without scoring: the time of a bare prototype."""
     store, analyzer = indexer._store, indexer._analyzer  # noqa: SLF001
     shared, own = store.catalog.partition(None), store.catalog.partition("planner")
-    vectors, terms = store.vectors(shared), [analyzer.analyze_query(query) for query in queries]
+    vectors, terms = store.indexes.vector_index(shared), [analyzer.analyze_query(query) for query in queries]
 
     def ask(number: int) -> None:
         vectors.nearest(model.known[queries[number]], 30)
         for partition in (shared, own):
-            store.keywords(partition).candidates(terms[number], 120)
+            store.indexes.keyword_index(partition).candidates(terms[number], 120)
 
     median, high = timed(len(queries), ask)
     print(f"| bare Chroma and tantivy, their calls alone | p50 {median:.1f} ms, p95 {high:.1f} ms |")
