@@ -221,10 +221,6 @@ class Catalog:
 
     # -- manifest -------------------------------------------------------------------------------------------------
 
-    def manifest(self) -> dict[str, Any]:
-        """Return the manifest: format version, embedding model, analyzer and so on."""
-        return {key: json.loads(value) for key, value in self.connection().execute("SELECT key, value FROM manifest")}
-
     def manifest_value(self, key: str) -> Any:  # noqa: ANN401  (a JSON value)
         """Return one value of the manifest, or None."""
         value = self.fetch_value("SELECT value FROM manifest WHERE key = ?", (key,))

@@ -37,7 +37,7 @@ def test_a_model_gets_the_prefixes_of_its_family_and_the_store_remembers_them(tm
         store.search("问题")
         assert model.texts[0] == f"{passage}一段文字"
         assert model.queries[0] == f"{query}问题"
-        assert repr(query) in store._store.catalog.manifest()["embedding"]["fingerprint"]
+        assert repr(query) in store._store.catalog.manifest_value("embedding")["fingerprint"]
         assert store.search("一段文字")[0].text == "一段文字", "the prefix is no part of the text"
 
 

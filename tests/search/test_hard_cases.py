@@ -298,11 +298,11 @@ def test_a_model_that_is_down_at_the_first_search_is_measured_when_it_is_back(tm
     with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.index_documents(documents("apple pie", "apple"))
         assert len(store.search("apple")) == 2
-        assert "background" not in store._store.catalog.manifest()
+        assert store._store.catalog.manifest_value("background") is None
     model.after = None
     with DualIndexer(tmp_path / "s", model, chroma="auto") as store:
         store.search("apple")
-        assert "background" in store._store.catalog.manifest()
+        assert store._store.catalog.manifest_value("background") is not None
 
 
 # -- async ----------------------------------------------------------------------------------------------------------
