@@ -1,4 +1,4 @@
-"""Metadata filters: parse and match. `match` is the definition; compiled forms give the same results.
+"""Metadata filters: parse and match. `match` is the definition, `store/columnar_cache.py` the bulk form.
 
 | filter                          | matches when                                                             |
 |---------------------------------|--------------------------------------------------------------------------|

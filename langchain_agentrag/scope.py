@@ -1,4 +1,4 @@
-"""Agent ids and visibility: the only module that decides which documents a caller may see.
+"""Agent ids and access: the only module that decides whose documents a caller may see.
 
 An agent id is any non-empty Unicode string, compared exactly, code point by code point: no case folding, no
 normalisation, no prefix, no wildcard. `None` means *shared*: documents without an owner, and callers without

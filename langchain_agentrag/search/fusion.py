@@ -13,7 +13,8 @@ the caller.
 | "relative" | scores | position between the lowest and the highest score of the list                   |
 
 The fused score is the weighted sum over both indexes, with weights that sum to 1. "adaptive" is the default; unless the
-caller sets weights, `adaptive_weights` chooses them for each query.
+caller sets weights, `adaptive_weights` chooses them for each query. A new rule is a branch of `fuse`; a rule that needs
+the scores of all candidates instead of rankings gets them from `ranking.fuse_scores`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Visibility of documents: expired and quarantined ones are hidden from searches, counts and reads by filter.
 
 Which agents' documents a caller may see is decided in `scope.py`. A deleted document has no rows (`commit.py`).
+Reads of single documents skip expired ones by `NOT_EXPIRED` in `queries.py`.
 """
 
 from __future__ import annotations
