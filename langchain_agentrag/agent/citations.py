@@ -298,10 +298,10 @@ def _check_statement(
 ) -> Statement:
     sources = {reference: by_reference.get(reference, ()) for reference in references}
     statuses: dict[str, Status] = {
-        reference: "missing" if not found else "read" if any(source.read for source in found) else "unread"
-        for reference, found in sources.items()
+        reference: "missing" if not matches else "read" if any(source.read for source in matches) else "unread"
+        for reference, matches in sources.items()
     }
-    passage = "\n".join(dict.fromkeys(source.text for found in sources.values() for source in found))
+    passage = "\n".join(dict.fromkeys(source.text for matches in sources.values() for source in matches))
     support: Support = "unknown"
     by = ""
     if not any(sources.values()):

@@ -129,15 +129,15 @@ class Fence:
         safety = self._safety
         kinds = safety.suspicious(text if inspect is None else inspect, metadata)
         flags = self._texts["flags"].format(kinds=", ".join(kinds)) if kinds else ""
-        shown = safety.text(text)
+        safe_text = safety.text(text)
         if not safety.fences:
             label = flags.strip("；; ")
-            return f"({label}) {shown}" if label else shown
+            return f"({label}) {safe_text}" if label else safe_text
         low_trust = safety.flags and safety.trust(metadata) == "low"
         trust = self._texts["trust"] if low_trust else ""
         opening = self._texts["open"].format(token=self.token, trust=trust, flags=flags)
         gap = "\n" if block else " "
-        return f"{opening}{gap}{shown}{gap}{self._texts['close'].format(token=self.token)}"
+        return f"{opening}{gap}{safe_text}{gap}{self._texts['close'].format(token=self.token)}"
 
 
 def close_fence(text: str) -> str:

@@ -242,7 +242,6 @@ class SearchRequest:
         fetch_k: Candidates that later stages choose from, >= k.
         weights: Share of (vector, keyword), adding up to 1; None lets the fusion rule choose.
         now: Present time.
-        needs_postprocessing: Whether `collapse`, `reranker`, `diversity` or `neighbours` choose among the candidates.
 
     The other attributes are the options of the same name, see `OPTIONS`.
     """
@@ -271,7 +270,6 @@ class SearchRequest:
     recency: timedelta | None = None
     now: datetime = field(default=EPOCH, compare=False)
     quarantined: bool = False
-    needs_postprocessing: bool = False
 
     @property
     def uses_vector_index(self) -> bool:
@@ -282,6 +280,12 @@ class SearchRequest:
     def uses_keyword_index(self) -> bool:
         """Whether the keyword index takes part."""
         return self.mode == "keyword" or (self.mode == "hybrid" and (self.weights is None or self.weights[1] > 0))
+
+    @property
+    def needs_postprocessing(self) -> bool:
+        """Whether a stage after the ranking chooses among the candidates or extends them."""
+        stages = self.collapse is not None or self.reranker is not None
+        return stages or self.diversity > 0 or self.neighbours > 0
 
     @property
     def is_adaptive(self) -> bool:
@@ -323,8 +327,8 @@ def check_request(
     checked = {name: OPTIONS[name].check(name, value) for name, value in values.items()}
     now = checked.pop("now", None) or present or datetime.now(UTC)
     wanted = check_count("k", k)
-    needs_postprocessing = any(values.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
-    fetch_k = checked.pop("fetch_k", wanted * (_FETCH_FACTOR if needs_postprocessing else 1))
+    chooses = any(values.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
+    fetch_k = checked.pop("fetch_k", wanted * (_FETCH_FACTOR if chooses else 1))
     if "weights" not in checked and checked.get("fusion", "adaptive") != "adaptive":
         checked["weights"] = DEFAULT_WEIGHTS
     condition = checked.pop("filter", None)
@@ -341,7 +345,6 @@ def check_request(
         condition=condition,
         filter_text=words,
         now=now,
-        needs_postprocessing=needs_postprocessing,
         **checked,
     )
 
