@@ -100,3 +100,14 @@ def test_a_query_without_words_is_blank_unless_it_has_a_vector(query: str):
     assert request(query).is_blank
     assert not request(query, vector=[1.0]).is_blank
     assert not request(query + "x").is_blank
+
+
+def test_a_stage_is_run_for_its_option_and_for_a_reranker_without_length():
+    class EmptyReranker(list):
+        def __call__(self, query, texts):
+            return [1.0 for _ in texts]
+
+    stages = [{"reranker": EmptyReranker()}, {"collapse": True}, {"diversity": 0.5}, {"neighbours": 1}]
+    assert all(request(**options).needs_postprocessing for options in stages)
+    neutral = {"collapse": False, "diversity": 0, "neighbours": 0, "reranker": None}
+    assert not request(**neutral).needs_postprocessing
