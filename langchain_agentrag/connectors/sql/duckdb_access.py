@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from langchain_agentrag.connectors.sql.results import QueryLimits, QueryResult, read_result
+from langchain_agentrag.connectors.sql.results import QueryLimits, QueryRefusedError, QueryResult, read_result
 
 _SETTINGS: Final = {
     "python_enable_replacements": "false",  # a name in FROM could mean a variable of this program
@@ -32,7 +32,7 @@ def select_from_duckdb(connection: Any, sql: str, folders: Sequence[str], limits
     Raises:
         TimeoutError: the connection was interrupted.
         MemoryError: the query needs more memory than DuckDB may use.
-        duckdb.Error: DuckDB refuses the statement.
+        QueryRefusedError: DuckDB refuses the statement.
     """
     import duckdb
 
@@ -45,6 +45,8 @@ def select_from_duckdb(connection: Any, sql: str, folders: Sequence[str], limits
         raise TimeoutError from error
     except duckdb.OutOfMemoryException as error:
         raise MemoryError from error
+    except duckdb.Error as error:
+        raise QueryRefusedError(str(error)) from error
     finally:
         with suppress(Exception):  # an interrupted statement has ended the transaction
             connection.execute("ROLLBACK")

@@ -12,7 +12,7 @@ from langchain_agentrag.connectors.sql.duckdb_access import select_from_duckdb
 from langchain_agentrag.connectors.sql.engine import check_file, error_message, masked_url, open_engine, read_only
 from langchain_agentrag.connectors.sql.query_process import FileQuery, QueryProcessError, run_in_process
 from langchain_agentrag.connectors.sql.reflect import describe, table_names
-from langchain_agentrag.connectors.sql.results import QueryLimits, QueryResult
+from langchain_agentrag.connectors.sql.results import QueryLimits, QueryRefusedError, QueryResult
 from langchain_agentrag.connectors.sql.server_access import select_from_server
 from langchain_agentrag.connectors.sql.sqlite_access import select_from_sqlite
 from langchain_agentrag.connectors.sql.statement import SelectChecker
@@ -128,9 +128,9 @@ class ReadOnlyDatabase:
     def _schema(self, connection: Connection | None = None) -> str | None:
         """Return the schema of names written without one."""
         if self._default_schema is None:
-            if connection is None:
-                with self._engine.connect():  # the dialect reads it at the first connection
-                    pass
+            if connection is None:  # the dialect reads it at the first connection
+                connect = self._engine.connect
+                run_with_timeout(self._limits.timeout + _GRACE_SECONDS, lambda: connect().close(), "agentrag-sql")
             self._default_schema = self._engine.dialect.default_schema_name
         return self._default_schema
 
@@ -158,8 +158,11 @@ class ReadOnlyDatabase:
         except Exception as error:
             from sqlalchemy import exc
 
-            unreachable = isinstance(error, exc.OperationalError) and getattr(error, "connection_invalidated", False)
-            if unreachable or not isinstance(error, (exc.DBAPIError, QueryProcessError, *_driver_errors(self.dialect))):
+            refused = isinstance(error, QueryRefusedError | QueryProcessError) or (
+                # without a statement it failed to connect
+                isinstance(error, exc.DBAPIError) and error.statement is not None and not error.connection_invalidated
+            )
+            if not refused:
                 raise ConnectorError(f"Cannot reach {self._describe(error)}.") from error
             raise InvalidQueryError(f"The database refused the query: {error_message(error, self._engine)}.") from error
 
@@ -238,16 +241,3 @@ class ReadOnlyDatabase:
 
 class _LockedError(Exception):
     """Another connection has a DuckDB file open for writing."""
-
-
-def _driver_errors(dialect: str) -> tuple[type[Exception], ...]:
-    """Return the errors a driver raises for a refused statement, where it is called without SQLAlchemy."""
-    if dialect == "sqlite":
-        import sqlite3
-
-        return (sqlite3.Error,)
-    if dialect == "duckdb":
-        import duckdb
-
-        return (duckdb.Error,)
-    return ()

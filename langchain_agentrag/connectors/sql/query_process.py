@@ -27,7 +27,7 @@ class QueryProcessError(Exception):
     """The process ended with an error.
 
     Attributes:
-        kind: "timeout", "memory", "refused" by the database, or "locked" by another process.
+        kind: "timeout", "memory", "refused" by the database, or "locked" by another connection.
     """
 
     def __init__(self, kind: str, message: str) -> None:

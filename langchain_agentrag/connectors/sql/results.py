@@ -9,6 +9,10 @@ from typing import Any
 from langchain_agentrag.errors import UsageError
 
 
+class QueryRefusedError(Exception):
+    """A database refused a statement; the message is its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
     """Limits of a query.

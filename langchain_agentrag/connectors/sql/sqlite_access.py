@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from langchain_agentrag.connectors.sql.results import QueryLimits, QueryResult, read_result
+from langchain_agentrag.connectors.sql.results import QueryLimits, QueryRefusedError, QueryResult, read_result
 
 MAX_VALUE_BYTES: Final = 32 * 2**20
 """Largest text or blob that a query may compute or read, in bytes; SQLite cannot be interrupted while it makes one."""
@@ -131,7 +131,7 @@ def select_from_sqlite(
 
     Raises:
         TimeoutError: the time is over.
-        sqlite3.Error: SQLite refuses the statement.
+        QueryRefusedError: SQLite refuses the statement.
     """
     started = time.monotonic()
     with restrict(connection, authorizer(connection, tables, functions), limits):
@@ -141,9 +141,11 @@ def select_from_sqlite(
         except sqlite3.OperationalError as error:
             if time.monotonic() - started >= limits.timeout:
                 raise TimeoutError from error
-            raise
+            raise QueryRefusedError(str(error)) from error
         except sqlite3.DataError as error:
-            raise sqlite3.DataError(f"{error}: at most {MAX_VALUE_BYTES:,} bytes are allowed") from error
+            raise QueryRefusedError(f"{error}: at most {MAX_VALUE_BYTES:,} bytes are allowed") from error
+        except sqlite3.Error as error:
+            raise QueryRefusedError(str(error)) from error
 
 
 def add_regexp(connection: sqlite3.Connection) -> None:
