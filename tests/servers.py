@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,6 +47,11 @@ def redis_url() -> Iterator[str]:
     """URL of an empty Redis server."""
     with _server_or_skip("Redis", _redis) as url:
         yield url
+
+
+def server(name: str) -> AbstractContextManager[str]:
+    """Start a server, "PostgreSQL", "MariaDB" or "Redis", and return its URL; for commands outside pytest."""
+    return _server_or_skip(name, {"PostgreSQL": _postgres, "MariaDB": _mariadb, "Redis": _redis}[name])
 
 
 # -- the servers ------------------------------------------------------------------------------------------------------

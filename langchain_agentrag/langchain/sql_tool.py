@@ -15,7 +15,8 @@ from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language, ToolArguments, format_validation_error
 from langchain_agentrag.agent.tool_replies import json_safe
-from langchain_agentrag.connectors.sql.query import QueryResult, ReadOnlyDatabase
+from langchain_agentrag.connectors.sql.query import ReadOnlyDatabase
+from langchain_agentrag.connectors.sql.results import QueryResult
 from langchain_agentrag.errors import AgentRagError
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,8 @@ class SQLTool(BaseTool):
                 more = True
                 break
             lines.append(line)
-        head = texts["rows"].format(n=len(lines)) + (texts["more"] if more else "") + ":"
+        notes = [texts["more"]] * more + [texts["cut"]] * bool(result.truncated)
+        head = f"{texts['rows'].format(n=len(lines))}{''.join(notes)}:"
         fenced = self.safety.fence(self.language).wrap("\n".join(lines), {"type": "row"}, block=True)
         return f"{head}\n{fenced}", records
 

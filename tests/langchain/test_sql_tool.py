@@ -102,7 +102,7 @@ def test_everything_else_is_refused_and_changes_nothing(tool, engine, sql):
 
 def test_the_database_itself_refuses_to_write_even_if_the_parser_were_fooled(engine, monkeypatch):
     database = ReadOnlyDatabase(engine)
-    monkeypatch.setattr(database, "_checked", lambda sql: sql)
+    monkeypatch.setattr(database, "_check", lambda sql: sql)
     for sql in ("DELETE FROM orders", "CREATE TABLE t(a)"):
         with pytest.raises(InvalidQueryError, match="not authorized"):
             database.run(sql)

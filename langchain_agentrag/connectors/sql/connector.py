@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
-from langchain_agentrag.connectors.sql.engine import check_select, connect_source, location, open_engine
+from langchain_agentrag.connectors.sql.engine import connect_source, location, open_engine
 from langchain_agentrag.connectors.sql.reflect import Table, find_table, select_all
 from langchain_agentrag.connectors.sql.rows import (
     NoAgent,
@@ -19,6 +19,7 @@ from langchain_agentrag.connectors.sql.rows import (
     template_parts,
     unique_names,
 )
+from langchain_agentrag.connectors.sql.statement import check_select
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.scope import check_agent_id
 

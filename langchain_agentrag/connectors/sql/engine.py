@@ -1,31 +1,33 @@
-"""Read-only access to SQL databases: engines, transactions, statement checks, error messages without passwords."""
+"""Read-only access to SQL databases: engines, transactions, error messages without passwords."""
 
 from __future__ import annotations
 
-import itertools
 import re
-import sqlite3
-import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from langchain_agentrag.connectors.sql.sqlite_access import authorize_reads, restrict
 from langchain_agentrag.errors import AgentRagError, ConnectorError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import URL
 
-_PROGRESS_STEPS: Final = 20_000  # SQLite instructions between two checks of the timeout
 _DRIVER_HINTS: Final = {
     "postgresql": 'postgresql+psycopg://… with pip install "psycopg[binary]"',
     "mysql": "mysql+pymysql://… with pip install pymysql",
     "mariadb": "mariadb+pymysql://… with pip install pymysql",
     "duckdb": "duckdb:///… with pip install duckdb duckdb-engine",
 }
-_SECRET_OPTION: Final = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
+_PLAIN_OPTIONS: Final = frozenset({
+    "host", "port", "dbname", "user", "charset", "unix_socket", "sslmode", "ssl_mode", "mode", "uri", "cache", "driver",
+    "timeout", "connect_timeout", "application_name", "client_encoding", "read_only", "access_mode", "immutable",
+    "target_session_attrs", "keepalives", "autocommit", "local_infile",
+})  # fmt: skip
+"""Options of a URL that are shown in messages; the values of all others may be secrets."""
 _FILE_BACKENDS: Final = frozenset(("sqlite", "duckdb"))
 _PERMISSION_WORDS: Final = (
     "permission", "command denied", "not authorized", "read-only", "read only", "readonly",
@@ -34,14 +36,7 @@ _SYNTAX_WORDS: Final = (
     "syntax", "no such table", "no such column", "no such function", "unknown column", "doesn't exist",
     "unrecognized token",
 )  # fmt: skip
-_READ_ACTIONS: Final = frozenset(
-    (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
-)
-_READ_PRAGMAS: Final = frozenset({
-    "table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info", "index_xinfo",
-    "data_version",
-})  # fmt: skip
-"""PRAGMAs that describe tables, and `data_version`, which full-text tables need."""
+_MIN_SECRET: Final = 4  # shorter parts of an option, such as "-c", are no secrets
 _ADAPTED_TYPES: Final = ("date", "time", "timetz", "timestamp", "timestamptz", "bpchar")
 
 
@@ -100,9 +95,9 @@ def read_only(engine: Engine, timeout: float | None = None) -> Iterator[Connecti
 
     Args:
         engine: The database.
-        timeout: Seconds a statement may take, or None.
+        timeout: Seconds a statement may take on a server, or None.
     """
-    _check_file(engine)
+    check_file(engine)
     with engine.connect() as connection:
         begin = _BEGIN.get(engine.dialect.name)
         end = begin(connection, timeout) if begin else None
@@ -149,38 +144,17 @@ def _remedy(error: Exception) -> str:
     return "Check that the database is running, and its host, name, user and password."
 
 
-def _begin_sqlite(connection: Connection, timeout: float | None) -> Any:  # noqa: ANN401  a callable
+def _begin_sqlite(connection: Connection, _: float | None) -> Callable[[], None]:
     driver: Any = connection.connection.dbapi_connection
-    started = time.monotonic()
-    if timeout is not None:
-        driver.set_progress_handler(lambda: time.monotonic() - started > timeout, _PROGRESS_STEPS)
-    text_factory = driver.text_factory
-    # A text that is not UTF-8 must fail its own row only, which is rejected later because of the surrogates.
-    driver.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    before = driver.execute("PRAGMA query_only").fetchone()[0]
-    driver.execute("PRAGMA query_only = 1")
-    driver.set_authorizer(_authorize)
-
-    def end() -> None:
-        driver.set_authorizer(None)
-        driver.execute(f"PRAGMA query_only = {int(before)}")
-        driver.set_progress_handler(None, 0)
-        driver.text_factory = text_factory
-
-    return end
-
-
-def _authorize(action: int, first: str | None, *_: object) -> int:
-    read_pragma = action == sqlite3.SQLITE_PRAGMA and first in _READ_PRAGMAS
-    # SQLite reports the opening of a virtual table as this update; `query_only` prevents real ones
-    opens_virtual = action == sqlite3.SQLITE_UPDATE and first in {"sqlite_master", "sqlite_temp_master"}
-    allowed = read_pragma or opens_virtual or action in _READ_ACTIONS
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+    stack = ExitStack()
+    stack.enter_context(restrict(driver, authorize_reads))
+    return stack.close
 
 
 def _begin_postgresql(connection: Connection, timeout: float | None) -> Any:  # noqa: ANN401  a callable, or None
     # set the level, because an engine in autocommit mode has no transactions, and so no server-side cursors
     connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    connection.exec_driver_sql("SET LOCAL standard_conforming_strings = on")  # as statements are checked and written
     if timeout is not None:
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(timeout * 1000)}")
     driver: Any = connection.connection.driver_connection
@@ -245,7 +219,7 @@ _BEGIN: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _check_file(engine: Engine) -> None:
+def check_file(engine: Engine) -> None:
     """Check that a database file exists, because connecting would create it."""
     path = engine.url.database
     if engine.dialect.name not in _FILE_BACKENDS or not path or path == ":memory:" or ":" in path[2:]:
@@ -255,8 +229,8 @@ def _check_file(engine: Engine) -> None:
 
 
 def masked_url(url: URL) -> str:
-    """Return a database URL with the passwords masked, also those in its options."""
-    options = {key: "***" if _SECRET_OPTION.search(key) else value for key, value in url.query.items()}
+    """Return a database URL without its password and the values of options that may be secrets."""
+    options = {key: value if key.lower() in _PLAIN_OPTIONS else "***" for key, value in url.query.items()}
     return url.set(query=options).render_as_string(hide_password=True)
 
 
@@ -276,68 +250,17 @@ def error_message(error: BaseException, engine: Engine) -> str:
     numbered = len(error.args) > 1 and isinstance(error.args[0], int)  # as MySQL's drivers do it
     message = str(error.args[1] if numbered else error).strip() or type(error).__name__
     text = message.splitlines()[0][:300].rstrip(".")
-    url = engine.url
-    secrets = [url.password, *(value for key, value in url.query.items() if _SECRET_OPTION.search(key))]
-    for secret in secrets:
-        if isinstance(secret, str) and secret:
-            text = text.replace(secret, "***")
+    for secret in sorted(_secrets(engine.url), key=len, reverse=True):
+        text = text.replace(secret, "***")
     return text
 
 
-def check_select(sql: str, dialect: str) -> str:
-    """Check that a statement is a single SELECT, before any database receives it.
-
-    The read-only transaction alone is not enough: MariaDB ends it for a DROP TABLE, DuckDB copies to files within it,
-    and a second statement behind a semicolon may run outside it. Only the tokens are checked, so that a query may use
-    all of its database's syntax.
-
-    Returns:
-        The first table it reads, "query" when there is none.
-
-    Raises:
-        UsageError: it is not a single SELECT.
-        MissingExtraError: sqlglot is not installed.
-    """
-    try:
-        import sqlglot
-    except ImportError as error:
-        raise MissingExtraError("SQL queries", "sql") from error
-
-    kinds = sqlglot.TokenType
-    try:
-        tokens = sqlglot.tokenize(sql, read=sqlglot_dialect(dialect))
-    except sqlglot.errors.SqlglotError as error:
-        message = str(error).splitlines()[0]
-        raise UsageError(f"The query cannot be parsed: {message}. Correct the query; nothing was read.") from error
-    while tokens and tokens[-1].token_type is kinds.SEMICOLON:
-        tokens.pop()
-    types = [token.token_type for token in tokens]
-    first_types = {kinds.SELECT, kinds.WITH, kinds.VALUES, kinds.FROM, kinds.TABLE, kinds.L_PAREN}
-    if not types or types[0] not in first_types or kinds.SEMICOLON in types or kinds.INTO in types:
-        raise UsageError(
-            f"A source is read with a single SELECT, which {' '.join(sql.split())[:80]!r} is not: pass one "
-            "without INTO and without a second statement. Nothing was read."
-        )
-    return _first_table([(token.token_type.name, token.text) for token in tokens])
-
-
-def _first_table(tokens: Sequence[tuple[str, str]]) -> str:
-    """Return the first name behind the FROM of a SELECT, not of EXTRACT(year FROM day) or IS DISTINCT FROM."""
-    in_query = [True]  # for each open parenthesis whether it contains a query
-    for position, (kind, _) in enumerate(tokens):
-        following = tokens[position + 1 : position + 8]  # four names with dots between them
-        if kind == "L_PAREN":
-            in_query.append(bool(following) and following[0][0] in {"SELECT", "WITH", "FROM", "L_PAREN"})
-        elif kind == "R_PAREN" and len(in_query) > 1:
-            in_query.pop()
-        elif kind == "FROM" and in_query[-1] and tokens[max(position - 1, 0)][0] != "DISTINCT":
-            dots = list(itertools.takewhile(lambda token: token[0] == "DOT", following[1::2]))
-            parts = [text for _, text in following[: 2 * len(dots) + 1 : 2]]
-            if parts and following[0][0] != "L_PAREN":
-                return ".".join(parts)
-    return "query"
-
-
-def sqlglot_dialect(name: str) -> str:
-    """Return sqlglot's name of a SQLAlchemy dialect."""
-    return {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}.get(name, name)
+def _secrets(url: URL) -> set[str]:
+    """Return the texts of a URL that no message may contain: the password, and values of options and their parts."""
+    secrets: set[str] = set()
+    for key, value in url.query.items():
+        if key.lower() not in _PLAIN_OPTIONS:
+            for text in (value,) if isinstance(value, str) else value:
+                secrets |= {text, *re.split(r"[\s=,;]+", text)}
+    secrets = {secret for secret in secrets if len(secret) >= _MIN_SECRET}
+    return secrets | ({str(url.password)} if url.password else set())
