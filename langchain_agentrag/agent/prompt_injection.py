@@ -34,7 +34,8 @@ _MAX_NAME = 300  # characters of a source, title or place
 _MAX_MESSAGE = 1_000  # characters of an error message
 _OPEN_NAME = re.compile(r"[\w.,:;/\\#@+=~%&?-]{1,120}")  # has no space, no bracket, and nothing that a renderer acts on
 _MAX_OPEN_WORDS = 7  # alphabetic words of a name outside of a fence; an order in a name has more
-_NAME_WORD = re.compile(r"[a-zA-Z]{2,}|[\u3400-\u9fff]{1,3}")
+_MAX_OPEN_HAN = 8  # Chinese characters of such a name
+_NAME_WORD, _NAME_HAN = re.compile(r"[a-zA-Z]{2,}"), re.compile(r"[\u3400-\u9fff]")
 _FENCE_MARK = re.compile(  # matches the messages `fence.open` and `fence.close`
     r"⟦(?:(?P<end>end|引文完)|quoted(?: 引文)?|(?P<zh>引文)) (?P<token>[0-9a-f]{12})[^⟧]*⟧"
 )
@@ -110,6 +111,7 @@ class PassageSafety:
             return True
         words = _NAME_WORD.findall(name)
         few = _OPEN_NAME.fullmatch(name) is not None and len(words) <= _MAX_OPEN_WORDS
+        few = few and len(_NAME_HAN.findall(name)) <= _MAX_OPEN_HAN
         return few and not instruction_kinds(name) and not instruction_kinds(" ".join(words))
 
     def identifier(self, value: object) -> str:
