@@ -8,6 +8,7 @@ import re
 
 import pytest
 from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.tools import RetrieverTool
 from typer.testing import CliRunner
 
@@ -107,7 +108,9 @@ def test_an_index_fences_its_engines_and_not_its_nodes(indexer, hostile):
     model = RecordingLLM(prompts=[])
     store = HybridVectorStore(indexer)
     response = store.as_index().as_query_engine(llm=model, similarity_top_k=2).query("filter")
-    store.as_index().as_chat_engine("context", llm=model).chat("filter")
+    store.as_index().as_chat_engine("context", llm=model, memory=ChatMemoryBuffer.from_defaults(token_limit=3000)).chat(
+        "filter"
+    )
     assert len(model.prompts) >= 2
     for prompt in model.prompts:
         assert_fenced(prompt)
