@@ -8,6 +8,7 @@ ordinary passages; `python -m tests.redteam DATA` prints both rates.
 from __future__ import annotations
 
 import html
+import json
 import re
 import secrets
 import unicodedata
@@ -30,6 +31,11 @@ FenceLanguage = Literal["en", "zh", "both"]
 _LOW_TRUST_TYPES = frozenset({"tool_call", "web", "html", "email", "issue", "comment"})
 _WITHHELD = "(name withheld: it reads like instructions 名称像指令，已略去)"
 _MAX_NAME = 300  # characters of a source, title or place
+_MAX_MESSAGE = 1_000  # characters of an error message
+_OPEN_NAME = re.compile(r"[\w.,:;/\\#@+=~%&?-]{1,120}")  # has no space, no bracket, and nothing that a renderer acts on
+_MAX_OPEN_WORDS = 7  # alphabetic words of a name outside of a fence; an order in a name has more
+_MAX_OPEN_HAN = 8  # Chinese characters of such a name
+_NAME_WORD, _NAME_HAN = re.compile(r"[a-zA-Z]{2,}"), re.compile(r"[\u3400-\u9fff]")
 _FENCE_MARK = re.compile(  # matches the messages `fence.open` and `fence.close`
     r"⟦(?:(?P<end>end|引文完)|quoted(?: 引文)?|(?P<zh>引文)) (?P<token>[0-9a-f]{12})[^⟧]*⟧"
 )
@@ -96,6 +102,36 @@ class PassageSafety:
             line = neutralise_links(line)
         return line if len(line) <= _MAX_NAME else f"{line[:_MAX_NAME]}…"
 
+    def may_stand_open(self, name: str) -> bool:
+        """Return whether a name may stand outside of a fence: one short word of few parts, such as a path or a key.
+
+        Anything longer can be a sentence to the model, whether or not the rules recognise it as one.
+        """
+        if not self.fences:
+            return True
+        words = _NAME_WORD.findall(name)
+        few = _OPEN_NAME.fullmatch(name) is not None and len(words) <= _MAX_OPEN_WORDS
+        few = few and len(_NAME_HAN.findall(name)) <= _MAX_OPEN_HAN
+        return few and not instruction_kinds(name) and not instruction_kinds(" ".join(words))
+
+    def identifier(self, value: object) -> str:
+        """Return JSON that decodes to ids unchanged and shows no invisible, active or fence character."""
+        text = json.dumps(value, ensure_ascii=False)
+        active = self.defanging and neutralise_links(text) != text
+        hidden = _ACTIVE_IN_NAMES | FENCE_BRACKETS if active or neutralise_markup(text) != text else FENCE_BRACKETS
+        if not self.cleaning:
+            return text
+        return "".join(
+            json.dumps(char)[1:-1] if not char.isprintable() else f"\\u{ord(char):04x}" if char in hidden else char
+            for char in text
+        )
+
+    def message(self, text: str, language: FenceLanguage = "en") -> str:
+        """Return an error message on one line, cut when long; fenced when what it quotes reads like instructions."""
+        line = " ".join(self.text(text).split()) if self.cleaning else text
+        line = line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}…"
+        return self.fence(language).wrap(line, {}) if self.suspicious(text, {}) else line
+
     def suspicious(self, text: str, metadata: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the kinds of instructions in a passage; none for a source of high trust, or without flags."""
         return instruction_kinds(text) if self.flags and self.trust(metadata) != "high" else ()
@@ -117,7 +153,15 @@ class Fence:
         self._safety, self.token = safety, secrets.token_hex(6)
         self._texts = load_messages("agent", "fence", language)
 
-    def wrap(self, text: str, metadata: Mapping[str, Any], *, inspect: str | None = None, block: bool = False) -> str:
+    def wrap(
+        self,
+        text: str,
+        metadata: Mapping[str, Any],
+        *,
+        inspect: str | None = None,
+        block: bool = False,
+        names: str = "",
+    ) -> str:
         """Return the neutralised text between the marks.
 
         Args:
@@ -125,11 +169,15 @@ class Fence:
             metadata: Metadata of its document.
             inspect: Text to check for instructions where it is more than `text`: the whole passage of a snippet.
             block: Whether the marks are on lines of their own.
+            names: Neutralised ids and names that stand before the text.
         """
         safety = self._safety
         kinds = safety.suspicious(text if inspect is None else inspect, metadata)
+        kinds = (*kinds, *(kind for kind in safety.suspicious(names, metadata) if kind not in kinds))
         flags = self._texts["flags"].format(kinds=", ".join(kinds)) if kinds else ""
         safe_text = safety.text(text)
+        if names:
+            safe_text = f"{names}{chr(10) if block else ' '}{safe_text}"
         if not safety.fences:
             label = flags.strip("；; ")
             return f"({label}) {safe_text}" if label else safe_text
@@ -155,6 +203,8 @@ def close_fence(text: str) -> str:
 
 FENCE_BRACKETS = frozenset("⟦⟧〚〛⟬⟭⦋⦌")
 """The brackets of a fence and similar ones; no passage is shown with one."""
+
+_ACTIVE_IN_NAMES = frozenset("!<>[]():`＜＞（）：|｜.")
 
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"

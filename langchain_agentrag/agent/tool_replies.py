@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from langchain_agentrag.agent.messages import load_messages
-from langchain_agentrag.agent.prompt_injection import FENCE_BRACKETS, Fence, PassageSafety
+from langchain_agentrag.agent.prompt_injection import Fence, PassageSafety
 from langchain_agentrag.agent.tool_arguments import Language
 from langchain_agentrag.text import sentences
 from langchain_agentrag.types import Hit, Hits, Passage, format_locator
@@ -43,7 +43,11 @@ class ToolReplies:
         """Return the reply to a search, of at most about `max_chars` characters."""
         query = self._texts["quote"].format(query=hits.query[:200])
         advice = self._texts["drop_filter" if condition else "other_words"]
-        notes = [self._texts["degraded"].format(reasons="; ".join(hits.degraded))] if hits.degraded else []
+        notes = (
+            [self._texts["degraded"].format(reasons="; ".join(map(self._safety.name, hits.degraded)))]
+            if hits.degraded
+            else []
+        )
         if not hits:
             filtered = self._texts["filtered"].format(filter=_json(condition)) if condition else ""
             text = self._texts["no_results"].format(query=query, filtered=filtered, about=self.about, advice=advice)
@@ -51,13 +55,14 @@ class ToolReplies:
         entries: list[str] = []
         room, fence = max_chars, self._safety.fence(self._language)
         for number, hit in enumerate(hits, 1):
-            head = f"[{number}] {_coordinates(hit, self._safety)}\n    "
-            entry = head + _fenced_snippet(hit, fence, snippet_size)
+            coordinates, names = _coordinates(hit, self._safety)
+            head = f"[{number}] {coordinates}\n    "
+            entry = head + _fenced_snippet(hit, fence, snippet_size, names)
             if entries and len(entry) > room:
                 notes.insert(0, self._texts["left_out"].format(n=len(hits) - number + 1))
                 break
             if len(entry) > room:  # the first hit is always shown, as far as there is room
-                entry = head + _fenced_snippet(hit, fence, max(100, snippet_size - (len(entry) - room)))
+                entry = head + _fenced_snippet(hit, fence, max(100, snippet_size - (len(entry) - room)), names)
             entries.append(entry)
             room -= len(entry)
         text = self._texts["results" if hits.convincing else "low_confidence"].format(
@@ -76,26 +81,32 @@ class ToolReplies:
             return self._texts["past_end"].format(offset=offset, total=total)
         end = min(total, offset + max_chars)
         source = _source(passage.metadata, passage.doc_id)
+        doc_id, shown_source, where = _Names(self._safety), _Names(self._safety), _Names(self._safety)
+        doc_id.add_id("doc_id", passage.doc_id)
+        if source is not None:
+            shown_source.add("source", source)
+        where.add_locator(passage.locator)
         head = self._texts["passage"].format(
-            doc_id=_escape(passage.doc_id),
+            doc_id="".join(f"{name} " for name in doc_id.outside),
             chunk_id=passage.chunk_id,
             ref=passage.short,
-            where=self._safety.name(format_locator(passage.locator)) or "-",
+            where="".join(where.outside) or "-",
             first=passage.first_chunk,
             last=passage.last_chunk,
             final=passage.total_chunks - 1,
-            source="" if source is None else f", source={_json(self._safety.name(source))}",
+            source="".join(f", {name}" for name in shown_source.outside),
         )
         context = passage.text[max(0, offset - _CONTEXT) : end + _CONTEXT]
         fence = self._safety.fence(self._language)
-        lines = [head, fence.wrap(passage.text[offset:end], passage.metadata, inspect=context, block=True)]
+        text, inside = passage.text[offset:end], " ".join(doc_id.inside + shown_source.inside + where.inside)
+        lines = [head, fence.wrap(text, passage.metadata, inspect=context, block=True, names=inside)]
         if offset or end < total:
             lines.append(self._texts["truncated"].format(start=offset, end=end, total=total, read=self._read))
         return "\n".join(lines)
 
     def error(self, name: str, error: Exception) -> str:
         """Return the reply to a call that the model can correct."""
-        return self._texts["error"].format(name=name, error=error)
+        return self._texts["error"].format(name=name, error=self._safety.message(str(error), self._language))
 
     def internal_error(self, name: str, error: Exception) -> str:
         """Return the reply to a call that failed for a reason the model cannot correct."""
@@ -156,8 +167,9 @@ def json_safe(value: Any) -> Any:  # noqa: ANN401
     return value.isoformat() if isinstance(value, dt.date | dt.time) else str(value)
 
 
-def _fenced_snippet(hit: Hit, fence: Fence, size: int) -> str:
-    return fence.wrap(snippet(hit.text, hit.explanation.highlights, size), hit.metadata, inspect=hit.text)
+def _fenced_snippet(hit: Hit, fence: Fence, size: int, names: str) -> str:
+    text = snippet(hit.text, hit.explanation.highlights, size)
+    return fence.wrap(text, hit.metadata, inspect=hit.text, names=names)
 
 
 def snippet(text: str, highlights: Sequence[tuple[int, int]], size: int) -> str:
@@ -193,19 +205,50 @@ def _cluster_start(text: str, position: int) -> int:
     return position
 
 
-def _coordinates(hit: Hit, safety: PassageSafety) -> str:
+def _coordinates(hit: Hit, safety: PassageSafety) -> tuple[str, str]:
+    """Return what stands before the fence of a hit, and the names that stand inside it."""
+    names = _Names(safety)
+    names.add_id("doc_id", hit.doc_id)
+    names.outside += [f"chunk_id={hit.chunk_id}", f"score={hit.score:.2f}", f"ref={hit.short}"]
     source = _source(hit.metadata, hit.doc_id)
-    parts = [
-        f"doc_id={_escape(hit.doc_id)}",
-        f"chunk_id={hit.chunk_id}",
-        f"score={hit.score:.2f}",
-        f"ref={hit.short}",
-        f"source={_escape(hit.doc_id) if source is None else _json(safety.name(source))}",
-    ]
+    if source is not None:
+        names.add("source", source)
+    elif safety.may_stand_open(hit.doc_id):
+        names.add_id("source", hit.doc_id)
     if hit.also_in:  # an answer that cites the hit must know all of its documents
-        parts.append(f"also_in={_escape([source.doc_id for source in hit.also_in[:_MAX_SOURCES]])}")
-    locator = safety.name(format_locator(hit.locator))
-    return " ".join([*parts, f"({locator})"] if locator else parts)
+        names.add_id("also_in", [other.doc_id for other in hit.also_in[:_MAX_SOURCES]])
+    place = _Names(safety)
+    place.add_locator(hit.locator)
+    return (
+        " ".join([*names.outside, *(f"({text})" for text in place.outside)]),
+        " ".join([*names.inside, *(f"({text})" for text in place.inside)]),
+    )
+
+
+class _Names:
+    """Ids, sources and places of a passage: plain ones to show before its fence, others inside of it."""
+
+    def __init__(self, safety: PassageSafety) -> None:
+        self._safety = safety
+        self.outside: list[str] = []
+        self.inside: list[str] = []
+
+    def add_id(self, label: str, value: str | list[str]) -> None:
+        """Add ids, which a model must be able to pass back unchanged."""
+        plain = all(map(self._safety.may_stand_open, [value] if isinstance(value, str) else value))
+        (self.outside if plain else self.inside).append(f"{label}={self._safety.identifier(value)}")
+
+    def add(self, label: str, name: str) -> None:
+        """Add a name; one that reads like instructions is withheld."""
+        (self.outside if self._safety.may_stand_open(name) else self.inside).append(
+            f"{label}={_json(self._safety.name(name))}"
+        )
+
+    def add_locator(self, locator: Mapping[str, Any]) -> None:
+        """Add a place in the document."""
+        if text := self._safety.name(format_locator(locator)):
+            plain = all(self._safety.may_stand_open(str(value)) for value in locator.values())
+            (self.outside if plain else self.inside).append(text)
 
 
 def _source(metadata: Mapping[str, Any], doc_id: str) -> str | None:
@@ -219,10 +262,3 @@ def _source(metadata: Mapping[str, Any], doc_id: str) -> str | None:
 
 def _json(value: object) -> str:
     return json.dumps(json_safe(value), ensure_ascii=False)
-
-
-def _escape(value: object) -> str:
-    """Return JSON that decodes to the value and shows no invisible character and no fence: ids must survive."""
-    return "".join(
-        char if char.isprintable() and char not in FENCE_BRACKETS else json.dumps(char)[1:-1] for char in _json(value)
-    )

@@ -178,7 +178,9 @@ def build_vector_graph(indexer: DualIndexer) -> None:
 
 def fail(message: str, code: int = 1) -> NoReturn:
     """Exit with one line on standard error."""
-    stderr_console().print(f"agentrag: {' '.join(message.split())}", style="red", markup=False, soft_wrap=True)
+    stderr_console().print(
+        f"agentrag: {printable(' '.join(message.split()))}", style="red", markup=False, soft_wrap=True
+    )
     raise typer.Exit(code)
 
 

@@ -26,7 +26,7 @@ _SENTENCE_END = re.compile(r"[。！？；!?;]+[”’」』）)\"']*|\.(?=\s)|\
 _PAUSE = re.compile(r"[，、：,:]\s*|\s+")
 _NEVER_FIRST = frozenset("，。、；：！？）】》」』”’…,.;:!?)]}%")
 _NEVER_LAST = frozenset("（【《「『“‘([{")
-_BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_JOINERS = frozenset("\u200c\u200d")  # Persian words and emoji need them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Snippet:
 
 
 def printable(text: str) -> str:
-    """Replace characters that could control the terminal; the length stays the same.
+    """Replace characters that could control the terminal or hide text; the length stays the same.
 
     Stored text is untrusted: an escape sequence in it must not be executed. Line ends and tabs stay.
     """
@@ -51,7 +51,7 @@ def printable(text: str) -> str:
     def replace(char: str) -> str:
         if char in "\n\t":
             return char
-        if char in _BIDI_CONTROLS or unicodedata.category(char) in {"Cc", "Cs"}:
+        if char not in _JOINERS and unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
             return "\ufffd"
         return char
 

@@ -54,7 +54,9 @@ class SQLTool(BaseTool):
         texts = load_messages("langchain", "sql_tool", self.language)
         if not self.description:
             self.description = texts["description"].format(
-                dialect=self.database.dialect, rows=self.database.max_rows, schema=self.database.schema()
+                dialect=self.database.dialect,
+                rows=self.database.max_rows,
+                schema=self.safety.fence(self.language).wrap(self.database.schema(), {}, block=True),
             )
         if self.args_schema is None:
             sql = (str, Field(description=texts["sql"]))
@@ -79,7 +81,7 @@ class SQLTool(BaseTool):
 
     def _failure(self, error: object) -> str:
         texts = load_messages("langchain", "sql_tool", self.language)
-        return texts["failed"].format(name=self.name, error=error)
+        return texts["failed"].format(name=self.name, error=self.safety.message(str(error), self.language))
 
     def _reply(self, result: QueryResult) -> tuple[str, list[dict[str, Any]]]:
         texts = load_messages("langchain", "sql_tool", self.language)

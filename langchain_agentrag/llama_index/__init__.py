@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from langchain_agentrag.llama_index.guard import guarded_tool
     from langchain_agentrag.llama_index.ingestion import ConnectorReader, StoreEmbedding, chinese_sentence_splitter
     from langchain_agentrag.llama_index.memory import HybridMemoryBlock
-    from langchain_agentrag.llama_index.query_engine import AgentQueryEngine, Citation, check_response, citations
+    from langchain_agentrag.llama_index.query_engine import (
+        AgentQueryEngine,
+        Citation,
+        FencePassages,
+        check_response,
+        citations,
+    )
     from langchain_agentrag.llama_index.recorder import RecordingMemory
     from langchain_agentrag.llama_index.retriever import HybridRetriever
     from langchain_agentrag.llama_index.tools import as_query_engine_tool
@@ -26,6 +32,7 @@ __all__ = [
     "AgentQueryEngine",
     "Citation",
     "ConnectorReader",
+    "FencePassages",
     "HybridMemoryBlock",
     "HybridRetriever",
     "HybridVectorStore",
@@ -48,7 +55,7 @@ __getattr__ = lazy_getattr(
         "guard": ["guarded_tool"],
         "ingestion": ["ConnectorReader", "StoreEmbedding", "chinese_sentence_splitter"],
         "memory": ["HybridMemoryBlock"],
-        "query_engine": ["AgentQueryEngine", "Citation", "check_response", "citations"],
+        "query_engine": ["AgentQueryEngine", "Citation", "FencePassages", "check_response", "citations"],
         "recorder": ["RecordingMemory"],
         "retriever": ["HybridRetriever"],
         "tools": ["as_query_engine_tool"],

@@ -5,25 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Self
 
+from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.chat_engine.types import ChatMode
+from llama_index.core.indices.vector_store.base import VectorStoreIndex
 from llama_index.core.llms import LLM, MockLLM
+from llama_index.core.llms.utils import LLMType, resolve_llm
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import BaseSynthesizer, ResponseMode, get_response_synthesizer
 from llama_index.core.response_synthesizers.no_text import NoText
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.settings import Settings
 from llama_index.core.types import RESPONSE_TEXT_TYPE
+from pydantic import ConfigDict, Field
 
 from langchain_agentrag.agent.citations import CitationReport, CitedSource, Judge, check_citations
-from langchain_agentrag.agent.prompt_injection import PassageSafety
+from langchain_agentrag.agent.prompt_injection import Fence, PassageSafety
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.llama_index.nodes import EXPLANATION_KEY
 from langchain_agentrag.types import CONVINCING
@@ -92,23 +98,98 @@ def _answer_text(response: RESPONSE_TYPE, answer: str | None) -> str:
 def number_nodes(
     nodes: Sequence[NodeWithScore], *, with_source: bool = False, safety: PassageSafety | None = None
 ) -> list[NodeWithScore]:
-    """Return copies of nodes for a prompt, each text preceded by its number as [1].
+    """Return copies of nodes for a prompt, each text fenced and preceded by its number as [1].
 
     Args:
         nodes: The nodes; they are not modified.
-        with_source: Whether to add a line with source and score after the number.
-        safety: Protection against prompt injection; None adds none.
+        with_source: Whether to add source and score after the number.
+        safety: Protection against prompt injection; None is the default one.
     """
-    safety = safety or PassageSafety.off()
+    safety = safety or PassageSafety()
     copies, fence = [], safety.fence("both")
     for number, node in enumerate(nodes, start=1):
-        line = ""
-        if with_source:
-            line = f"source: {safety.name(_link_or_document(node))} (score {node.get_score():.2f})\n"
-        passage = fence.wrap(node.get_content(metadata_mode=MetadataMode.LLM), node.metadata, block=True)
-        text = f"[{number}] {line}{passage}"
+        text = f"[{number}] {_fenced_node(node, fence, safety, with_source=with_source)}"
         copies.append(NodeWithScore(node=TextNode(id_=node.node_id, text=text), score=node.score))
     return copies
+
+
+def fence_nodes(nodes: Sequence[NodeWithScore], safety: PassageSafety | None = None) -> list[NodeWithScore]:
+    """Return copies of nodes whose text for a model is fenced, metadata included; images stay images.
+
+    The copies keep ids, scores and metadata; the metadata is excluded from the text around the fence.
+    """
+    safety = safety or PassageSafety()
+    copies, fence = [], safety.fence("both")
+    for scored in nodes:
+        node = scored.node.model_copy(deep=True)
+        node.set_content(_fenced_node(scored, fence, safety))
+        node.excluded_llm_metadata_keys = list(node.metadata)
+        if isinstance(node, TextNode):
+            node.text_template = DEFAULT_TEXT_NODE_TMPL
+        copies.append(NodeWithScore(node=node, score=scored.score))
+    return copies
+
+
+def _fenced_node(node: NodeWithScore, fence: Fence, safety: PassageSafety, *, with_source: bool = False) -> str:
+    line, names = "", ""
+    if with_source:
+        source = _link_or_document(node)
+        shown, score = safety.name(source), f"(score {node.get_score():.2f})\n"
+        is_open = safety.may_stand_open(source)
+        line, names = (f"source: {shown} {score}", "") if is_open else (score, f"source: {shown}")
+    text = node.get_content(metadata_mode=MetadataMode.LLM)
+    return line + fence.wrap(text, node.metadata, block=True, names=names)
+
+
+class FencePassages(BaseNodePostprocessor):
+    """Node postprocessor that fences passages, for LlamaIndex's own engines and `RetrieverTool`.
+
+    It returns copies, so the sources of a response are fenced too; `AgentQueryEngine` fences without it.
+
+    Attributes:
+        safety: Protection against prompt injection; `PassageSafety.off()` turns it off.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    safety: PassageSafety = Field(default=PassageSafety(), exclude=True, repr=False)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name in LlamaIndex's serialised form."""
+        return "AgentRAGFencePassages"
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return fence_nodes(nodes, self.safety)
+
+
+class FencedIndex(VectorStoreIndex):
+    """`VectorStoreIndex` whose query and chat engines show fenced passages to the model; see `as_index`."""
+
+    safety: PassageSafety = PassageSafety()
+
+    def as_query_engine(self, llm: LLMType | None = None, **kwargs: Any) -> BaseQueryEngine:
+        """Return an `AgentQueryEngine` without numbers; its source nodes are unchanged.
+
+        Args:
+            llm: The model; by default the one of `Settings`.
+            kwargs: Arguments of the retriever and of `AgentQueryEngine.from_args`.
+        """
+        model = resolve_llm(llm, callback_manager=self._callback_manager) if llm else Settings.llm
+        known = {**signature(RetrieverQueryEngine.from_args).parameters, "cite": None, "safety": None}
+        arguments = {name: value for name, value in kwargs.items() if name in known}
+        return AgentQueryEngine.from_args(
+            self.as_retriever(**kwargs), model, **{"cite": False, "safety": self.safety, **arguments}
+        )
+
+    def as_chat_engine(self, chat_mode: ChatMode = ChatMode.BEST, llm: LLMType | None = None, **kwargs: Any) -> Any:
+        """Return LlamaIndex's chat engine; passages are fenced by a node postprocessor."""
+        if chat_mode in {ChatMode.CONTEXT, ChatMode.CONDENSE_PLUS_CONTEXT, ChatMode.BEST}:
+            fencing = FencePassages(safety=self.safety)
+            kwargs["node_postprocessors"] = [*(kwargs.get("node_postprocessors") or ()), fencing]
+        return super().as_chat_engine(chat_mode, llm, **kwargs)
 
 
 def _link_or_document(node: NodeWithScore) -> str:
@@ -164,8 +245,8 @@ class AgentQueryEngine(RetrieverQueryEngine):
         node_postprocessors: As of any query engine.
         callback_manager: As of any query engine.
         cite: Whether passages are numbered.
-        safety: Protection against prompt injection in numbered passages of a prompt. An answer that consists of
-            passages has them unchanged, except for a tool (`as_query_engine_tool`), whose answer a model reads.
+        safety: Protection against prompt injection in passages of a prompt, and in an answer that consists of passages;
+            `PassageSafety.off()` turns it off.
     """
 
     def __init__(
@@ -180,7 +261,7 @@ class AgentQueryEngine(RetrieverQueryEngine):
     ) -> None:
         synthesizer = response_synthesizer or CitedPassages()
         super().__init__(retriever, synthesizer, node_postprocessors, callback_manager)
-        self._cite, self._safety, self._for_model = cite, safety or PassageSafety(), False
+        self._cite, self._safety = cite, safety or PassageSafety()
 
     @classmethod
     def from_args(  # type: ignore[override]  # response_mode may be None, and more by keyword
@@ -213,12 +294,6 @@ class AgentQueryEngine(RetrieverQueryEngine):
                 llm, response_mode, {**synthesis, "text_qa_template": text_qa_template}
             )
         return cls(retriever, response_synthesizer, node_postprocessors, callback_manager, cite=cite, safety=safety)
-
-    def for_model(self) -> Self:
-        """Return a copy for answers that a model reads: passages in them are protected against prompt injection too."""
-        clone = self.with_retriever(self._retriever)
-        clone._for_model = True  # noqa: SLF001  (same class)
-        return clone
 
     def with_retriever(self, retriever: BaseRetriever) -> Self:
         """Return a copy with another retriever."""
@@ -282,7 +357,7 @@ class AgentQueryEngine(RetrieverQueryEngine):
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
     ) -> RESPONSE_TYPE:
         """Synthesize the answer from nodes."""
-        response = super().synthesize(query_bundle, self._numbered_nodes(nodes), additional_source_nodes)
+        response = super().synthesize(query_bundle, self._shown_nodes(nodes), additional_source_nodes)
         return _restore_sources(response, [*nodes, *(additional_source_nodes or ())])
 
     async def asynthesize(
@@ -292,17 +367,17 @@ class AgentQueryEngine(RetrieverQueryEngine):
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
     ) -> RESPONSE_TYPE:
         """`synthesize`, asynchronously."""
-        numbered = self._numbered_nodes(nodes)
-        response = await super().asynthesize(query_bundle, numbered, additional_source_nodes)
+        shown = self._shown_nodes(nodes)
+        response = await super().asynthesize(query_bundle, shown, additional_source_nodes)
         return _restore_sources(response, [*nodes, *(additional_source_nodes or ())])
 
-    def _numbered_nodes(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+    def _shown_nodes(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        """Return copies of nodes as the synthesizer shows them: fenced, and numbered for citations."""
         # numbering would lose the images of a multimodal synthesizer
         if not self._cite or getattr(self._response_synthesizer, "_multimodal", False):
-            return nodes
+            return fence_nodes(nodes, self._safety)
         passages_only = isinstance(self._response_synthesizer, CitedPassages)
-        safety = None if passages_only and not self._for_model else self._safety
-        numbered = number_nodes(nodes, with_source=passages_only, safety=safety)
+        numbered = number_nodes(nodes, with_source=passages_only, safety=self._safety)
         if not nodes or any(_confidence(node) >= CONVINCING for node in nodes):
             return numbered
         return [NodeWithScore(node=TextNode(text=NOTHING_CONVINCING), score=numbered[0].score), *numbered]

@@ -245,12 +245,10 @@ def _require_bindable(engine: BaseQueryEngine) -> AgentQueryEngine:
 
 
 def _engine_for_call(engine: BaseQueryEngine, window: dict[str, str]) -> BaseQueryEngine:
-    """Return the engine limited to a time range, with answers safe for a model; engines of others unchanged."""
-    if not isinstance(engine, AgentQueryEngine):
-        return engine
-    if window and isinstance(engine.retriever, HybridRetriever):
-        engine = engine.with_retriever(engine.retriever.within(**window))
-    return engine.for_model()
+    """Return the engine limited to a time range; engines of others unchanged."""
+    if window and isinstance(engine, AgentQueryEngine) and isinstance(engine.retriever, HybridRetriever):
+        return engine.with_retriever(engine.retriever.within(**window))
+    return engine
 
 
 def _parse_query(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

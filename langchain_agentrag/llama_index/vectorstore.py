@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, cast
 
-from llama_index.core.indices.vector_store.base import VectorStoreIndex
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -18,6 +17,7 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import ConfigDict, PrivateAttr
 
+from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Condition, Filter, conjoin
 from langchain_agentrag.indexer import DualIndexer
@@ -25,6 +25,7 @@ from langchain_agentrag.ingest.documents import documents_of_agent
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import from_document, from_hit, from_passage, ref_doc_condition, to_document
+from langchain_agentrag.llama_index.query_engine import FencedIndex
 from langchain_agentrag.llama_index.retriever import RETRIEVER_OPTIONS
 from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.options import check_option_names, check_request
@@ -118,9 +119,18 @@ class HybridVectorStore(BasePydanticVectorStore):
         """The store's embedding model as a LlamaIndex model."""
         return StoreEmbedding(self._indexer)
 
-    def as_index(self, **options: Any) -> VectorStoreIndex:
-        """Return a `VectorStoreIndex` over this store and its embedding model."""
-        return VectorStoreIndex.from_vector_store(self, **{"embed_model": self.embed_model, **options})
+    def as_index(self, *, safety: PassageSafety | None = None, **options: Any) -> FencedIndex:
+        """Return a `VectorStoreIndex` over this store and its embedding model.
+
+        Args:
+            safety: Protection against prompt injection in what its query and chat engines show to the model;
+                `PassageSafety.off()` turns it off. Retrievers of the index return nodes unchanged.
+            options: Arguments of `VectorStoreIndex.from_vector_store`.
+        """
+        index = FencedIndex.from_vector_store(self, **{"embed_model": self.embed_model, **options})
+        index = cast("FencedIndex", index)
+        index.safety = safety or PassageSafety()
+        return index
 
     def for_agent(self, agent_id: str) -> Self:
         """Return a copy bound to one agent; cheap enough to create per request."""
