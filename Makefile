@@ -13,7 +13,7 @@ PY := $(BIN)/python
 # The first interpreter that is new enough and can make a virtual environment.
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell $(name) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(name))))
 RUN_EXTRAS := local,files
-DEV_EXTRAS := local,files
+DEV_EXTRAS := all
 ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -77,11 +77,9 @@ proof: $(VENV)/.dev.stamp ## the slow profile of the property tests
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-proof} $(PY) -m pytest -m "slow or not slow" $(ARGS)
 
 bench: $(VENV)/.dev.stamp ## speed of the engine (ARGS=--peer adds langchain-chroma)
-	$(PY) -m pip install --quiet --prefer-binary --group bench
 	$(PY) benchmarks/engine.py $(ARGS)
 
 quality: $(VENV)/.dev.stamp ## nDCG, recall and MRR on collections (ARGS="DATA" names their folder)
-	$(PY) -m pip install --quiet --prefer-binary --group bench
 	$(PY) benchmarks/quality.py $(ARGS)
 
 clean: ## remove the virtual environment and every cache

@@ -16,11 +16,14 @@ os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import float_sums
 from tests.databases import database, fresh  # noqa: F401  fixtures
 from tests.servers import mariadb_url, postgres_url, redis_url  # noqa: F401
 
 if TYPE_CHECKING:
     from langchain_agentrag import Operations
+
+float_sums.install()
 
 
 @pytest.fixture
