@@ -56,13 +56,19 @@ def _parse_measure(library: Any, name: str) -> Any:  # noqa: ANN401  (ir-measure
     settings = {}
     cutoff = None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        node, cutoff = node.left, ast.literal_eval(node.right)
+        cutoff = ast.literal_eval(node.right)
+        node = node.left
     if isinstance(node, ast.Call) and not node.args:
-        node, settings = node.func, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        node = node.func
     if not isinstance(node, ast.Name) or not (cutoff is None or (isinstance(cutoff, int) and cutoff > 0)):
         raise ValueError(name)
     chosen = library.measures.registry[node.id]
-    return chosen(**settings) if cutoff is None else chosen(**settings, **{chosen.AT_PARAM: cutoff})
+    if cutoff is not None:
+        settings[chosen.AT_PARAM] = cutoff
+    if not settings.keys() <= chosen.SUPPORTED_PARAMS.keys():
+        raise ValueError(name)
+    return chosen(**settings)
 
 
 def measure(
