@@ -104,6 +104,7 @@ def run_tests(name: str, python: Path) -> bool:
     """Run the tests in an environment; whether they pass."""
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5", *TESTS]
     environment = {key: value for key, value in os.environ.items() if key != LOWEST_SWITCH}
+    environment.setdefault("HYPOTHESIS_PROFILE", "few")
     if name == LOWEST:
         command += ["-W", "ignore::DeprecationWarning"]  # old releases next to new ones
         environment[LOWEST_SWITCH] = "1"
