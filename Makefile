@@ -11,9 +11,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 # The first interpreter that is new enough and can make a virtual environment.
-PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell $(name) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(name))))
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(shell $(name) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(name))))
 RUN_EXTRAS := local,files
-DEV_EXTRAS := local,files
+DEV_EXTRAS := all
 ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -23,7 +23,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export HF_HUB_OFFLINE := 1
 export ANONYMIZED_TELEMETRY := False
 
-.PHONY: help install install-dev demo test check format format-check lint types imports docs bench quality proof clean
+.PHONY: help install install-dev demo test versions check format format-check lint types imports docs bench quality proof clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -52,6 +52,9 @@ demo: $(VENV)/.run.stamp ## run the main job on real files (ARGS="--embeddings h
 test: $(VENV)/.dev.stamp ## run the tests (ARGS="-k name" …)
 	$(PY) -m pytest $(ARGS)
 
+versions: $(VENV)/.dev.stamp ## the tests on the lowest dependencies and on every other declared Python (ARGS=3.13)
+	$(PY) -m tests.versions $(ARGS)
+
 check: format-check lint types imports test docs ## everything a change must pass
 
 format: $(VENV)/.dev.stamp ## rewrite the code in the house style
@@ -77,11 +80,9 @@ proof: $(VENV)/.dev.stamp ## the slow profile of the property tests
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-proof} $(PY) -m pytest -m "slow or not slow" $(ARGS)
 
 bench: $(VENV)/.dev.stamp ## speed of the engine (ARGS=--peer adds langchain-chroma)
-	$(PY) -m pip install --quiet --prefer-binary --group bench
 	$(PY) benchmarks/engine.py $(ARGS)
 
 quality: $(VENV)/.dev.stamp ## nDCG, recall and MRR on collections (ARGS="DATA" names their folder)
-	$(PY) -m pip install --quiet --prefer-binary --group bench
 	$(PY) benchmarks/quality.py $(ARGS)
 
 clean: ## remove the virtual environment and every cache

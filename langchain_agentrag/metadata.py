@@ -168,7 +168,7 @@ class _Encoder:
         result = value.tolist()
         if is_time and isinstance(result, int):  # nanoseconds, which Python lacks: use microseconds
             result = value.astype(f"{type(value).__name__}[us]").tolist()
-        if value.dtype.str.endswith(("m8[M]", "m8[Y]")):  # months and years have no fixed length
+        if value.dtype.str.endswith(("m8", "m8[M]", "m8[Y]")):  # no unit; months and years have no fixed length
             result = None
         if is_time and (result is None or isinstance(result, int)):
             raise self.error(path, value, "is not a date or duration that Python can represent", "Use None or text")

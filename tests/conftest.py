@@ -16,11 +16,14 @@ os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import float_sums
 from tests.databases import database, fresh  # noqa: F401  fixtures
 from tests.servers import mariadb_url, postgres_url, redis_url  # noqa: F401
 
 if TYPE_CHECKING:
     from langchain_agentrag import Operations
+
+float_sums.install()
 
 
 @pytest.fixture
@@ -34,6 +37,7 @@ def operations(tmp_path: Path) -> Iterator[Operations]:
 
 # Deadlines measure the machine, not the code: other work shares the cores.
 settings.register_profile("fast", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("few", parent=settings.get_profile("fast"), max_examples=10)  # `make versions`
 settings.register_profile("thorough", parent=settings.get_profile("fast"), max_examples=1000)
 settings.register_profile("proof", parent=settings.get_profile("thorough"))  # `make proof`: machines run long too
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))

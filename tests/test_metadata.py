@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections import OrderedDict
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -21,6 +22,13 @@ from hypothesis import strategies as st
 from langchain_agentrag.errors import InvalidDocumentError, StoreError
 from langchain_agentrag.metadata import MAX_DEPTH, decode, encode, fingerprint, normalise
 from tests.fakes import stable_id
+
+
+def without_unit(kind: type, value: object):
+    """A NumPy time without a unit, which NumPy 2.5 warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return kind(value)
 
 
 class Colour(Enum):
@@ -197,7 +205,13 @@ def test_encoding_leaves_the_argument_alone():
         ({"a": {None: 1}}, ["'a'[None]", "not a string"]),
         ({"c": 1j}, ["complex"]),
         ({"f": len}, ["builtin_function"]),
-        ({"t": np.datetime64("NaT")}, ["'t'"]),
+        ({"t": np.datetime64("NaT", "s")}, ["'t'"]),
+        ({"t": np.datetime64("NaT", "D")}, ["'t'"]),
+        ({"t": np.timedelta64("NaT", "ms")}, ["'t'"]),
+        ({"t": without_unit(np.datetime64, "NaT")}, ["'t'"]),
+        ({"t": without_unit(np.timedelta64, "NaT")}, ["'t'"]),
+        ({"t": without_unit(np.timedelta64, 5)}, ["'t'"]),
+        ({"t": np.array(["2024-05-01", "NaT"], dtype="datetime64[s]")}, ["'t'[1]"]),
         ({"t": np.timedelta64(1, "M")}, ["'t'"]),
         ({"t": np.datetime64("99999-01-01")}, ["'t'"]),
         ([("a", 1)], ["mapping", "list"]),

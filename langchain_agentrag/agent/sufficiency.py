@@ -7,6 +7,7 @@ together. The result is a hint for a model that sees the passages, never a reaso
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -56,8 +57,8 @@ def part_coverage(question: str, passages: Iterable[str], before: Sequence[float
     for text in passages:
         words = set(_analyzer().analyze(text).words) if parts else set()
         for n, weights in enumerate(parts):
-            shared = sum(weight for term, weight in weights.items() if term in words)
-            best[n] = max(best[n], shared / sum(weights.values()))
+            shared = math.fsum(weight for term, weight in weights.items() if term in words)
+            best[n] = max(best[n], shared / math.fsum(weights.values()))
     return tuple(best)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -41,12 +42,33 @@ def parse_measures(names: Sequence[str]) -> list[Any]:
     parsed = []
     for name in names:
         try:
-            parsed.append(library.parse_measure(name))
-        except (NameError, SyntaxError, ValueError) as error:
+            parsed.append(_parse_measure(library, name))
+        except (AttributeError, LookupError, SyntaxError, TypeError, ValueError) as error:
             raise UsageError(
                 f"Cannot measure {name!r}: it is no measure of ir-measures. Give names such as {', '.join(MEASURES)}."
             ) from error
     return parsed
+
+
+def _parse_measure(library: Any, name: str) -> Any:  # noqa: ANN401  (ir-measures has no types)
+    """Parse `Name(key=value)@cutoff`, as ir-measures does, whose own function fails on Python 3.14."""
+    node: ast.expr = ast.parse(name.strip(), mode="eval").body
+    settings = {}
+    cutoff = None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        cutoff = ast.literal_eval(node.right)
+        node = node.left
+    if isinstance(node, ast.Call) and not node.args:
+        settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        node = node.func
+    if not isinstance(node, ast.Name) or not (cutoff is None or (isinstance(cutoff, int) and cutoff > 0)):
+        raise ValueError(name)
+    chosen = library.measures.registry[node.id]
+    if cutoff is not None:
+        settings[chosen.AT_PARAM] = cutoff
+    if not settings.keys() <= chosen.SUPPORTED_PARAMS.keys():
+        raise ValueError(name)
+    return chosen(**settings)
 
 
 def measure(

@@ -86,7 +86,8 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
         batch=max(1, _BATCH // len(sample)),
         rng=np.random.default_rng(_SEED),
     )
-    return Interval(mean, float(resampled.confidence_interval.low), float(resampled.confidence_interval.high))
+    low, high = map(float, resampled.confidence_interval)
+    return Interval(mean, min(low, mean), max(high, mean))  # interpolating equal means can round past them
 
 
 def compare(new: Sequence[float], old: Sequence[float]) -> Difference:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
@@ -144,4 +145,4 @@ def sweep(
 
 
 def _mean(values: Mapping[str, float], ids: Sequence[str]) -> float:
-    return sum(values[key] for key in ids) / len(ids)
+    return math.fsum(values[key] for key in ids) / len(ids)

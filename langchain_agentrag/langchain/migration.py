@@ -5,6 +5,7 @@ Each function indexes what the source holds and returns constructor settings of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def migrate_ensemble(
         remaining.update({d.page_content: d for d in members[index].docs if d.page_content not in stored})
     indexer.index_documents(list(remaining.values()), owner, split=False)
     shares = list(getattr(ensemble, "weights", None) or [1 / len(members)] * len(members))
-    weights = (sum(shares[index] for index in vector), sum(shares[index] for index in keyword))
+    weights = (math.fsum(shares[index] for index in vector), math.fsum(shares[index] for index in keyword))
     sizes = [getattr(member, "k", None) or getattr(member, "search_kwargs", {}).get("k", 4) for member in members]
     return {"indexer": indexer, "k": max(sizes), "weights": weights, **overrides}
 

@@ -13,9 +13,10 @@ weight of a field is part of the weights of its terms. The idf is Lucene's, whic
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add
 
 Query = Mapping[str, Mapping[str, float]]
 """Field -> term -> weight, as `Analyzer.analyze_query` returns it."""
@@ -136,8 +137,8 @@ class Scorer:
         self._fields, self._stats, self._doc_freqs = fields, stats, doc_freqs
         self.rarest = idf(max((known.docs for known in stats.values()), default=0), 1)
         self.gains = {field: gains for field, _, _, gains in fields}
-        self.maximum = sum(gain for _, _, _, gains in fields for gain in gains.values())
-        information = sum(
+        self.maximum = _total(gain for _, _, _, gains in fields for gain in gains.values())
+        information = _total(
             gain
             for field, _, _, gains in fields
             if field != _CONTEXT
@@ -212,6 +213,11 @@ class Scorer:
                     matched += gain
                 start = stop
         return total, matched
+
+
+def _total(values: Iterable[float]) -> float:
+    """Sum of the values, added from left to right as `score_lines` does: `sum` of Python 3.12 rounds differently."""
+    return reduce(add, values, 0.0)
 
 
 def score(

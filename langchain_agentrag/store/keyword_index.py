@@ -11,6 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -295,10 +296,9 @@ class TantivyKeywordIndex:
 
 
 def _heaviest(clauses: Sequence[_Clause]) -> Sequence[_Clause]:
-    total, share = sum(weight for weight, _, _ in clauses), 0.0
-    for count, (weight, _, _) in enumerate(clauses, 1):
-        share += weight
-        if count >= _MIN_TERMS and share >= _MIN_WEIGHT_SHARE * total:
+    totals = list(accumulate(weight for weight, _, _ in clauses))
+    for count, total in enumerate(totals, 1):
+        if count >= _MIN_TERMS and total >= _MIN_WEIGHT_SHARE * totals[-1]:
             return clauses[:count]
     return clauses
 

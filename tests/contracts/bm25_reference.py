@@ -25,13 +25,12 @@ def term_score(tf: float, length: float, average_length: float, k1: float, b: fl
 
 def matched_gain(scorer: Scorer, counts: Counts) -> float:
     """Sum of the gains of the query terms that a chunk contains, regardless of how often."""
-    return sum(
-        gain
-        for field, gains in scorer.gains.items()
-        if field != "context"
-        for term, gain in gains.items()
-        if counts.get(field, {}).get(term, 0) > 0
-    )
+    total = 0.0
+    for field, gains in scorer.gains.items():
+        for term, gain in gains.items():
+            if field != "context" and counts.get(field, {}).get(term, 0) > 0:
+                total += gain
+    return total
 
 
 def reachable_maximum(

@@ -5,6 +5,7 @@ Slow on purpose and free of cleverness: no cut-offs, no caches, no numpy beyond 
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ class MemoryKeywords:
         )
         ranking = []
         for row, stored in chosen.items():
-            total = sum(
+            total = math.fsum(
                 weight * count / (count + 1.2)
                 for field, terms in query.items()
                 for term, weight in terms.items()

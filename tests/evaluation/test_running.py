@@ -25,6 +25,7 @@ from langchain_agentrag.evaluation import (
     standard_settings,
     sweep,
 )
+from langchain_agentrag.evaluation.runner import parse_measures
 from langchain_agentrag.evaluation.tuning import DEFAULTS, halves
 from tests.fakes import RecordingEmbeddings
 
@@ -228,8 +229,23 @@ def test_a_reranker_makes_a_setting_of_its_own(indexer: DualIndexer):
 def test_nothing_to_ask_and_unknown_measures_are_refused(indexer: DualIndexer):
     with pytest.raises(UsageError, match="0 questions"):
         evaluate(indexer, [])
-    with pytest.raises(UsageError, match="nDCGG@10"):
-        evaluate(indexer, QUESTIONS, measures=["nDCGG@10"])
+    for name in (
+        "nDCGG@10",
+        "P@",
+        "P(2)@5",
+        "P@x",
+        "P@0",
+        "P@-1",
+        "P@'5'",
+        "P+2",
+        "RR@10@3",
+        "P(grade=1)@2",
+        "P@1;P@2",
+        "",
+    ):
+        with pytest.raises(UsageError, match=re.escape(repr(name))):
+            evaluate(indexer, QUESTIONS, measures=[name])
+    assert list(map(str, parse_measures(["AP", "P(rel=2)@5", " RR@10"]))) == ["AP", "P(rel=2)@5", "RR@10"]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

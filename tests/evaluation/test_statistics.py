@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from langchain_agentrag.evaluation.runner import measure
@@ -15,6 +15,7 @@ values = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 
 @given(values)
+@example([0.740580270157775] * 2)
 def test_the_mean_lies_in_its_interval_and_the_interval_in_the_range(sample: list[float]):
     estimate = interval(sample)
     assert min(sample) - 1e-9 <= estimate.low <= estimate.high <= max(sample) + 1e-9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -12,7 +13,6 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilters
-from llama_index.retrievers.bm25 import BM25Retriever
 
 from langchain_agentrag import HashingEmbeddings
 
@@ -30,8 +30,13 @@ class Hashed(BaseEmbedding):
         return self._get_query_embedding(query)
 
 
-def bm25(nodes: Sequence[TextNode], k: int, filters: MetadataFilters | None = None) -> BM25Retriever:
-    return BM25Retriever.from_defaults(nodes=list(nodes), similarity_top_k=k, filters=filters)
+def bm25_retriever() -> type[BaseRetriever]:
+    """LlamaIndex's BM25Retriever; a test is skipped on a Python that it does not support."""
+    return pytest.importorskip("llama_index.retrievers.bm25").BM25Retriever
+
+
+def bm25(nodes: Sequence[TextNode], k: int, filters: MetadataFilters | None = None) -> BaseRetriever:
+    return bm25_retriever().from_defaults(nodes=list(nodes), similarity_top_k=k, filters=filters)
 
 
 def fusion(nodes: Sequence[TextNode], k: int, filters: MetadataFilters | None = None) -> BaseRetriever:

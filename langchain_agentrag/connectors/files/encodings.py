@@ -7,6 +7,7 @@ has most frequent characters of its language wins.
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -149,7 +150,7 @@ def _utf16(data: bytes) -> Decoded | None:
         except UnicodeDecodeError:
             continue
         sample = text[:_SAMPLE]
-        score = sum(map(_utf16_char_score, sample)) / max(len(sample), 1)
+        score = math.fsum(map(_utf16_char_score, sample)) / max(len(sample), 1)
         if score >= _MIN_SCORE and (best is None or score > best[0]):
             best = score, Decoded(text, encoding)
     return best[1] if best else None

@@ -341,6 +341,7 @@ class TestStores:
             ) == list(range(30))
 
 
+@pytest.mark.filterwarnings("ignore:The default datetime adapter:DeprecationWarning")  # of LangGraph's store
 def test_reading_a_store_does_not_lengthen_the_life_of_its_items(tmp_path):
     with SqliteStore.from_conn_string(
         f"{tmp_path}/store.db", ttl={"default_ttl": 60, "refresh_on_read": True}
