@@ -71,7 +71,7 @@ def verify(store: Store) -> VerifyReport:
     Raises:
         StoreLockedError: A writer held the lock for longer than the timeout.
     """
-    store.check_open()
+    store.calls.check_open()
     with store.lock.acquire():  # between two writes, so that a running write is not reported as damage
         store.indexes.chroma.discard_stale_client()  # nor rows that another client wrote
         partitions = store.catalog.partitions()
@@ -100,7 +100,7 @@ def repair(store: Store) -> VerifyReport:
     Finishes interrupted writes, rebuilds indexes that differ from the catalog, deletes orphans and indexes vectors.
     Needs neither analysis nor embedding: terms and vectors are in the catalog.
     """
-    store.check_open()
+    store.calls.check_open()
     with store.lock.acquire():
         store.recovery.recover()
         store.indexes.chroma.discard_stale_client()
@@ -213,7 +213,7 @@ def check_chunks(store: Store, analyzer: Analyzer, sample: int | None = None, se
     Raises:
         StoreLockedError: A writer held the lock for longer than the timeout.
     """
-    store.check_open()
+    store.calls.check_open()
     rng = random.Random(seed)  # noqa: S311  (a sample, not a secret)
     problems: list[str] = []
     for partition in store.catalog.partitions():

@@ -1,0 +1,118 @@
+"""Forked processes: what a child inherits of an open store, and whether it can use Chroma.
+
+A child has none of its parent's threads. Locks that they held are never released, and pools wait for them for ever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from langchain_agentrag.errors import ForkedProcessError
+
+_PROBE_SECONDS, _PROBE_ROWS = 10.0, 64
+
+
+def inherited_store_error(folder: Path, parent: int) -> ForkedProcessError:
+    """Return the error for a store that was opened by the parent of this process."""
+    return ForkedProcessError(
+        f"The store {folder} was opened by process {parent} and used in its forked child {os.getpid()}: open it again "
+        "in the child, after the fork (database handles do not survive a fork)."
+    )
+
+
+# -- handles --------------------------------------------------------------------------------------------------------
+
+_open_stores: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def keep_in_children(store: object) -> None:
+    """Have a store kept for ever in forked children.
+
+    Destroying it there would close SQLite connections, which changes the memory they share with the parent's, and end
+    Chroma's runtime, which waits for threads that do not exist.
+    """
+    _open_stores.add(store)
+
+
+def keep_for_ever(inherited: object) -> None:
+    """Never destroy an object, not even when the interpreter ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
+
+
+# -- Chroma ---------------------------------------------------------------------------------------------------------
+
+_chroma_filled = False  # this process or a parent has added vectors, which starts Chroma's pool of threads
+_chroma_usable: bool | None = True  # None in a forked child until it was tried
+_chroma_guard = threading.Lock()
+
+
+def note_chroma_filled() -> None:
+    """Record that this process adds vectors: children forked from now on cannot use Chroma."""
+    global _chroma_filled  # noqa: PLW0603  (a property of the process)
+    _chroma_filled = True
+
+
+def check_chroma_usable() -> None:
+    """Check that Chroma would not wait for threads that only the parent process has.
+
+    Chroma fills its graphs with a pool of threads (rayon's) that the first use starts and nothing restarts. Whether the
+    parent has used Chroma beside this package is not known, so a child tries it once with a graph of its own.
+
+    Raises:
+        ForkedProcessError: It would wait for ever.
+    """
+    global _chroma_usable  # noqa: PLW0603
+    if _chroma_usable is None:
+        with _chroma_guard:
+            if _chroma_usable is None:
+                _chroma_usable = _try_chroma()
+    if not _chroma_usable:
+        raise ForkedProcessError(
+            f"Chroma cannot be used in process {os.getpid()}: it was forked from a process that had used Chroma, whose "
+            "threads a fork does not copy: the call would never return. Searches go on with an exact scan; to write, "
+            "start the workers with spawn or forkserver, run gunicorn without --preload, or use the store in the "
+            "parent only after the workers were forked."
+        )
+
+
+def _try_chroma() -> bool:
+    done = threading.Event()
+
+    def fill() -> None:
+        import chromadb
+        from chromadb.config import Settings
+
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+            collection = client.create_collection("probe", embedding_function=None)
+            collection.add(ids=[str(n) for n in range(_PROBE_ROWS)], embeddings=np.eye(_PROBE_ROWS, dtype=np.float32))
+            collection.count()
+            client.close()  # type: ignore[attr-defined]
+        done.set()
+
+    threading.Thread(target=fill, name="agentrag-chroma-probe", daemon=True).start()
+    return done.wait(_PROBE_SECONDS)
+
+
+def _after_fork_in_child() -> None:
+    global _chroma_usable, _chroma_guard  # noqa: PLW0603
+    for store in list(_open_stores):
+        keep_for_ever(store)
+    _chroma_guard = threading.Lock()
+    if _chroma_filled:
+        _chroma_usable = False
+    elif _chroma_usable and "chromadb_rust_bindings" in sys.modules:
+        _chroma_usable = None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork_in_child)
