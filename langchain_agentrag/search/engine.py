@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from langchain_agentrag.errors import RetrievalError, StoreError, StoreLockedError
+from langchain_agentrag.errors import ForkedProcessError, RetrievalError, StoreError, StoreLockedError
 from langchain_agentrag.filters import Filter, conjoin
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.bm25 import FieldStats, Scorer
@@ -456,8 +456,8 @@ def vector_rows(
         else:
             try:
                 scored += _approximate(store, partition, vector, wanted, plan.fetch, allowed, combined)
-            except StoreLockedError:
-                # Chroma cannot be opened while somebody writes; the exact scan is slower, not worse
+            except (StoreLockedError, ForkedProcessError):
+                # Chroma cannot be opened while somebody writes, nor in some forks; the exact scan is slower, not worse
                 scored += cache.nearest(partition, vector, wanted, combined)
             except StoreError as error:
                 logger.warning("scoring %d vectors exactly instead: %s", len(allowed), error)

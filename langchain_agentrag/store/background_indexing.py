@@ -20,6 +20,7 @@ from langchain_agentrag.store.calls import RunningCalls
 from langchain_agentrag.store.catalog import Catalog, PartitionRow
 from langchain_agentrag.store.columnar_cache import unpack_vectors
 from langchain_agentrag.store.failpoints import failpoint
+from langchain_agentrag.store.fork import check_chroma_usable
 from langchain_agentrag.store.indexes import PartitionIndexes, vectors_after
 from langchain_agentrag.store.lock import WriteLock
 
@@ -138,6 +139,7 @@ class BackgroundIndexer:
         return self._indexes.rebuild_vector_index(partition)
 
     def _index_slice(self, partition: PartitionRow, size: int) -> None:
+        check_chroma_usable()
         page = vectors_after(self._catalog, partition.id, partition.indexed, size)
         if not page:
             raise StoreError("There are chunks without a vector in the catalog: run verify().")

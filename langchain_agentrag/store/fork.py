@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import tempfile
 import threading
+import time
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,6 @@ from typing import Any
 import numpy as np
 
 from langchain_agentrag.errors import ForkedProcessError
-
-_PROBE_SECONDS, _PROBE_ROWS = 10.0, 64
 
 
 def inherited_store_error(folder: Path, parent: int) -> ForkedProcessError:
@@ -50,15 +51,17 @@ def keep_for_ever(inherited: object) -> None:
 
 # -- Chroma ---------------------------------------------------------------------------------------------------------
 
-_chroma_filled = False  # this process or a parent has added vectors, which starts Chroma's pool of threads
+_PROBE_SECONDS, _PROBE_ROWS = 5.0, 64
+
+_chroma_used = False  # by this package, in this process or a parent: that may have started Chroma's pool of threads
 _chroma_usable: bool | None = True  # None in a forked child until it was tried
-_chroma_guard = threading.Lock()
+_chroma_guard = threading.Lock()  # replaced in a child: the parent may hold it while it tries Chroma
 
 
-def note_chroma_filled() -> None:
-    """Record that this process adds vectors: children forked from now on cannot use Chroma."""
-    global _chroma_filled  # noqa: PLW0603  (a property of the process)
-    _chroma_filled = True
+def note_chroma_used() -> None:
+    """Record that this process uses Chroma: children forked from now on cannot."""
+    global _chroma_used  # noqa: PLW0603  (a property of the process)
+    _chroma_used = True
 
 
 def check_chroma_usable() -> None:
@@ -85,22 +88,36 @@ def check_chroma_usable() -> None:
 
 
 def _try_chroma() -> bool:
-    done = threading.Event()
+    """Whether a graph can be filled, in a child of this process: where it cannot, Chroma keeps the GIL for ever."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # fork of several threads: it ends or is killed
+            process = os.fork()
+        if not process:
+            try:
+                _fill_graph(folder)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        deadline = time.monotonic() + _PROBE_SECONDS
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                return status == 0
+            time.sleep(0.02)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        return False
 
-    def fill() -> None:
-        import chromadb
-        from chromadb.config import Settings
 
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
-            collection = client.create_collection("probe", embedding_function=None)
-            collection.add(ids=[str(n) for n in range(_PROBE_ROWS)], embeddings=np.eye(_PROBE_ROWS, dtype=np.float32))
-            collection.count()
-            client.close()  # type: ignore[attr-defined]
-        done.set()
+def _fill_graph(folder: str) -> None:
+    import chromadb
+    from chromadb.config import Settings
 
-    threading.Thread(target=fill, name="agentrag-chroma-probe", daemon=True).start()
-    return done.wait(_PROBE_SECONDS)
+    client = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+    collection = client.create_collection("probe", embedding_function=None)
+    collection.add(ids=[str(n) for n in range(_PROBE_ROWS)], embeddings=np.eye(_PROBE_ROWS, dtype=np.float32))
+    collection.count()
 
 
 def _after_fork_in_child() -> None:
@@ -108,7 +125,7 @@ def _after_fork_in_child() -> None:
     for store in list(_open_stores):
         keep_for_ever(store)
     _chroma_guard = threading.Lock()
-    if _chroma_filled:
+    if _chroma_used:
         _chroma_usable = False
     elif _chroma_usable and "chromadb_rust_bindings" in sys.modules:
         _chroma_usable = None

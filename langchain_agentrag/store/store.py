@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,7 @@ from langchain_agentrag.store.calls import RunningCalls
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, insert_journal_entry
 from langchain_agentrag.store.commit import Batch, CommitResult, PreparedChunk, commit, pack_vector
 from langchain_agentrag.store.failpoints import failpoint
-from langchain_agentrag.store.fork import keep_in_children
+from langchain_agentrag.store.fork import check_chroma_usable, keep_in_children
 from langchain_agentrag.store.indexes import PartitionIndexes, new_index_name
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.protocols import Vectors
@@ -174,9 +174,11 @@ class Store:
 
         Raises:
             StoreLockedError: Another process is writing.
+            ForkedProcessError: Chroma, which holds one of the partitions, cannot be used in this process.
             StoreError: An index or the catalog failed; nothing of the batch is stored.
         """
         self.calls.check_open()
+        self._check_chroma({put.document.agent_id for put in batch.puts} | {owner for owner, _ in batch.removes})
         with self.lock.acquire():
             self._recover_if_needed()
             if self._chroma_always:  # unindexed rows come before those of this batch
@@ -195,9 +197,11 @@ class Store:
 
         Raises:
             StoreLockedError: Another process is writing.
+            ForkedProcessError: Chroma holds it and cannot be used in this process; nothing was deleted.
             StoreError: It is deleted, but some of its files or pages could not be erased yet.
         """
         self.calls.check_open()
+        self._check_chroma({owner})
         with self.lock.acquire():
             self._recover_if_needed()
             partition = self.catalog.partition(owner)
@@ -275,6 +279,12 @@ class Store:
     def ensure_partition(self, owner: str | None) -> PartitionRow:
         """Return the owner's partition; created when absent."""
         return self.catalog.partition(owner) or self.catalog.add_partition(owner, new_index_name(owner))
+
+    def _check_chroma(self, owners: Iterable[str | None]) -> None:
+        """Check that a write to these partitions does not need Chroma in a process that cannot use it."""
+        partitions = map(self.catalog.partition, owners)
+        if self._chroma_always or any(partition is not None and partition.in_chroma for partition in partitions):
+            check_chroma_usable()
 
     def _write_once(self, batch: Batch) -> tuple[CommitResult, set[str | None]]:
         batch.now = self.now()

@@ -23,6 +23,7 @@ from langchain_agentrag.store.commit import (
     unpack_lengths,
     unpack_terms,
 )
+from langchain_agentrag.store.fork import check_chroma_usable
 from langchain_agentrag.store.protocols import Rows
 from langchain_agentrag.store.queries import NOT_EXPIRED
 from langchain_agentrag.store.store import Store
@@ -70,8 +71,11 @@ def verify(store: Store) -> VerifyReport:
 
     Raises:
         StoreLockedError: A writer held the lock for longer than the timeout.
+        ForkedProcessError: Chroma, which holds a partition, cannot be used in this process.
     """
     store.calls.check_open()
+    if any(partition.in_chroma for partition in store.catalog.partitions()):
+        check_chroma_usable()
     with store.lock.acquire():  # between two writes, so that a running write is not reported as damage
         store.indexes.chroma.discard_stale_client()  # nor rows that another client wrote
         partitions = store.catalog.partitions()

@@ -127,7 +127,7 @@ def close_once(folder: Path, rng: random.Random) -> Counter[str]:
             except StoreClosedError:
                 outcomes["refused"] += 1
                 return
-            except BaseException as error:  # noqa: BLE001  (whatever else is raised is a finding)
+            except BaseException as error:  # whatever else is raised is a finding
                 outcomes[f"{name}: {type(error).__name__}: {str(error)[:120]}"] += 1
                 return
 
@@ -175,7 +175,7 @@ def close_in_subprocess(seed: int, closes: int) -> Counter[str]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-m", "tests.store.close_under_load", "--child", folder]
         command += ["--seed", str(seed), "--closes", str(closes)]
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=SECONDS_PER_CLOSE * (closes + 2)
         )
     if done.returncode:
