@@ -5,6 +5,7 @@ A child has none of its parent's threads. Locks that they held are never release
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -120,10 +121,23 @@ def _fill_graph(folder: str) -> None:
     collection.count()
 
 
+def _release_writer_locks(folder: Path) -> None:
+    """Close the copies of tantivy's lock files, which would keep an index locked that the parent is writing to.
+
+    Where the system does not list open files, the parent rebuilds that index once.
+    """
+    for entry in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            path = entry.readlink()
+            if path.name == ".tantivy-writer.lock" and folder in path.parents:
+                os.close(int(entry.name))
+
+
 def _after_fork_in_child() -> None:
     global _chroma_usable, _chroma_guard  # noqa: PLW0603
     for store in list(_open_stores):
         keep_for_ever(store)
+        _release_writer_locks(store.folder)
     _chroma_guard = threading.Lock()
     if _chroma_used:
         _chroma_usable = False

@@ -65,6 +65,7 @@ class WriteLock:
     def _acquire_file(self, timeout: float, remaining: float) -> None:
         self._check()  # filelock would create a folder that is not there
         try:
+            _check_descriptors()
             self._file.acquire(timeout=remaining, poll_interval=0.01)
         except Timeout as error:
             raise StoreLockedError(self._message(timeout)) from error
@@ -93,3 +94,21 @@ class WriteLock:
             f"Could not write to {self._holder_file.parent} within {timeout:g} s: {holder} holds the write lock. "
             "Wait for it to finish, or open the store with a larger lock_timeout."
         )
+
+
+_DESCRIPTORS = 24  # a write opens about as many files at a time in SQLite, tantivy and Chroma
+
+
+def _check_descriptors() -> None:
+    """Check that enough files can be opened: an index that fails for want of them would look damaged and be rebuilt.
+
+    Raises:
+        OSError: The process may not open as many.
+    """
+    opened = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while len(opened) < _DESCRIPTORS:
+            opened.append(os.dup(opened[0]))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)

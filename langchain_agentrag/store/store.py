@@ -165,7 +165,12 @@ class Store:
 
     def submit_read(self, call: Callable[[], T]) -> Future[T]:
         """Run a reading call on another thread: the native parts of both indexes release the GIL."""
-        return self._readers.submit(self.calls.bind(call))
+        try:
+            return self._readers.submit(self.calls.bind(call))
+        except RuntimeError:  # the interpreter is ending and starts no threads any more
+            future: Future[T] = Future()
+            future.set_result(call())
+            return future
 
     # -- writing --------------------------------------------------------------------------------------------------
 
