@@ -137,9 +137,13 @@ class DualIndexer:
 
         with open_collection(source, collection_name) as collection:
             indexer = cls(path, collection.embeddings if embeddings is None else embeddings, **options)
-            try:
+
+            def copy() -> None:
                 with indexer._pipeline(on_progress, collection.count()) as pipeline:
                     import_collection(collection, pipeline, indexer.embedder, agent_id)
+
+            try:
+                indexer._calls.run(copy)
             except BaseException:
                 indexer.close()
                 raise
@@ -193,8 +197,16 @@ class DualIndexer:
 
         Returns:
             Whether the files are released.
+
+        Raises:
+            UsageError: the timeout is no number of seconds; nothing was closed.
         """
-        return self._store.close(timeout)
+        number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if timeout is not None and not (number and timeout >= 0):
+            raise UsageError(
+                f"close(timeout={timeout!r}): give seconds, 0 for no waiting, or None to wait for all calls."
+            )
+        return self._store.close(None if timeout == math.inf else timeout)
 
     def for_agent(self, agent_id: str) -> AgentView:
         """Return the store as one agent may use it; cheap, make one per request."""

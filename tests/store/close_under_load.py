@@ -148,7 +148,7 @@ def close_once(folder: Path, rng: random.Random) -> Counter[str]:
         outcomes["lost documents"] += len(acknowledged - present)
         again.delete(sorted(acknowledged))
         if rng.random() < 0.1:
-            outcomes["damaged"] += not again.verify().ok
+            outcomes.update(f"damaged: {problem[:150]}" for problem in again.verify().problems)
     return outcomes
 
 

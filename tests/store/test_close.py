@@ -20,7 +20,7 @@ import pytest
 
 from langchain_agentrag import AgentView, DualIndexer
 from langchain_agentrag.embedding import HashingEmbeddings
-from langchain_agentrag.errors import StoreClosedError
+from langchain_agentrag.errors import StoreClosedError, UsageError
 from langchain_agentrag.store import calls
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.types import Progress, SourceDocument
@@ -265,6 +265,13 @@ def test_closing_from_a_destructor_in_the_middle_of_a_call_is_done_when_the_call
     assert open_files(indexer.path) == []
 
 
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "soon", True])
+def test_a_time_that_is_none_is_refused_and_the_store_stays_open(indexer: DualIndexer, timeout: object):
+    with pytest.raises(UsageError, match="timeout"):
+        indexer.close(timeout)  # type: ignore[arg-type]
+    assert indexer.read("d1")
+
+
 def test_several_threads_close_at_once(indexer: DualIndexer):
     with busy(indexer) as leave:
         results: list[bool] = []
@@ -326,7 +333,7 @@ def test_closing_at_the_end_of_the_interpreter_ends(tmp_path: Path):
     code = """
     import atexit, sys, threading
     from langchain_agentrag import DualIndexer
-    from langchain_agentrag.errors import StoreClosedError
+    from langchain_agentrag.errors import StoreClosedError, UsageError
     indexer = DualIndexer(sys.argv[1], "hash", chroma="always", exact_limit=0)
     indexer.index_documents([f"text {n}" for n in range(30)])
     atexit.register(indexer.close)

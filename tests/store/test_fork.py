@@ -40,6 +40,7 @@ DAILY = [
     ("opened", "multiprocessing", "auto"),
     ("vector search", "server", "auto"),
     ("closed", "fork", "always"),
+    ("writing", "server", "none"),
     ("writing", "fork", "always"),
     ("indexing", "server", "auto"),
     ("locked", "multiprocessing", "auto"),
@@ -49,7 +50,7 @@ ALL = [
     (preparation, method, chroma)
     for preparation in PREPARATIONS
     for method in ("fork", "server", "multiprocessing")
-    for chroma in ("auto", "always")
+    for chroma in ("auto", "always", "none")
     if (preparation, method, chroma) not in DAILY
 ]
 
@@ -73,7 +74,7 @@ def test_a_child_is_served_or_refused_with_words_and_the_parent_goes_on(
     assert child["read"].startswith("ok text number 7")
     for mode in ("keyword", "vector", "hybrid"):
         assert child[mode] == "ok ['d7']"  # also without a note of degradation: the exact scan is complete
-    chroma_used = preparation not in {"nothing", "opened", "read"}
+    chroma_used = chroma != "none" and preparation not in {"nothing", "opened", "read"}
     if chroma_used:
         for call in ("write", "delete"):
             assert child[call].startswith("ForkedProcessError: Chroma cannot be used in process")
