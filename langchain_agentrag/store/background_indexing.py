@@ -92,7 +92,7 @@ class BackgroundIndexer:
         """
         indexed = 0
         for owner in [part.owner for part in self._catalog.partitions()] if owners is None else owners:
-            while not self._stopping.is_set():
+            while True:
                 with self._lock.acquire():
                     partition = self._ensure_collection(owner)
                     if partition is None or (pending := self.unindexed(partition)) <= max_unindexed:
