@@ -235,8 +235,12 @@ class Catalog:
         return int(self.fetch_value("PRAGMA data_version"))
 
     def close(self) -> None:
-        """Close the connections of all threads; idempotent."""
+        """Close the catalog for good; idempotent."""
         self._closed = True
+        self.close_connections()
+
+    def close_connections(self) -> None:
+        """Close the connections of all threads; a thread that uses the catalog again opens a new one."""
         replaced = self._file_identity() not in {None, self._file}
         with self._guard:
             for connection in list(self._connections):
