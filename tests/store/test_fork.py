@@ -37,13 +37,10 @@ def run(arguments: list[str], folder: Path, seconds: float = 90.0) -> str:
 
 DAILY = [
     ("nothing", "fork", "always"),
-    ("opened", "multiprocessing", "auto"),
     ("vector search", "server", "auto"),
-    ("closed", "fork", "always"),
-    ("writing", "server", "none"),
-    ("writing", "fork", "always"),
-    ("indexing", "server", "auto"),
-    ("locked", "multiprocessing", "auto"),
+    ("writing", "multiprocessing", "none"),
+    ("indexing", "fork", "always"),
+    ("locked", "server", "auto"),
 ]
 PREPARATIONS = ("nothing", "opened", "read", "vector search", "closed", "searching", "writing", "indexing", "locked")
 ALL = [
