@@ -18,7 +18,8 @@
         ├── NotAStoreError                the folder is not a store
         ├── StoreMismatchError            built with another model, analyzer or format
         ├── StoreLockedError (also TimeoutError)   another process is writing
-        ├── StoreClosedError              used after close(), or in a forked child
+        ├── StoreClosedError              used after close()
+        │   └── ForkedProcessError        used in a forked child of the process that opened it
         └── RetrievalError                no index of a search could answer
 
 Every message says what was attempted, the value, the rule and the remedy.
@@ -115,7 +116,11 @@ class StoreLockedError(StoreError, TimeoutError):
 
 
 class StoreClosedError(StoreError):
-    """The store was used after `close()` or inside a forked child process."""
+    """The store was used after `close()`, or while it was being closed."""
+
+
+class ForkedProcessError(StoreClosedError):
+    """A forked child used the store of its parent, or Chroma after its parent had used it."""
 
 
 class RetrievalError(StoreError):

@@ -29,10 +29,11 @@ from langchain_agentrag.search.engine import SearchEngine, Searcher
 from langchain_agentrag.search.options import SearchOptions, SearchRequest, check_request
 from langchain_agentrag.search.query_embedding import QueryEmbedder
 from langchain_agentrag.store import verify as verification
+from langchain_agentrag.store.calls import store_call
 from langchain_agentrag.store.indexes import reanalyze_chunks
 from langchain_agentrag.store.queries import OwnedDocuments, read_documents, read_passage
 from langchain_agentrag.store.record_keys import RecordKeys, delete_record_keys
-from langchain_agentrag.store.store import ChromaPolicy, Store
+from langchain_agentrag.store.store import CLOSE_TIMEOUT, ChromaPolicy, Store
 from langchain_agentrag.store.verify import VerifyReport
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.text.chunking import Chunking
@@ -92,9 +93,10 @@ class DualIndexer:
         _check_store_options(exact_limit, chroma, lock_timeout, embed_timeout, query_cache, result_cache)
         self._chunking = chunking or Chunking()
         self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock)
+        self._calls = self._store.calls
         try:
-            self._analyzer = _resolve_analyzer(self._store, analyzer, reanalyze=reanalyze)
-            self._embedder = QueryEmbedder(self._store, embeddings, embed_timeout, query_cache)
+            self._analyzer = self._calls.run(_resolve_analyzer, self._store, analyzer, reanalyze=reanalyze)
+            self._embedder = self._calls.run(QueryEmbedder, self._store, embeddings, embed_timeout, query_cache)
         except BaseException:
             self._store.close()
             raise
@@ -135,9 +137,13 @@ class DualIndexer:
 
         with open_collection(source, collection_name) as collection:
             indexer = cls(path, collection.embeddings if embeddings is None else embeddings, **options)
-            try:
+
+            def copy() -> None:
                 with indexer._pipeline(on_progress, collection.count()) as pipeline:
                     import_collection(collection, pipeline, indexer.embedder, agent_id)
+
+            try:
+                indexer._calls.run(copy)
             except BaseException:
                 indexer.close()
                 raise
@@ -147,6 +153,7 @@ class DualIndexer:
         return f"DualIndexer({str(self._store.folder)!r})"
 
     def __enter__(self) -> Self:
+        self._calls.check_open()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -166,26 +173,49 @@ class DualIndexer:
         return self._store.folder
 
     @property
+    @store_call
     def embedder(self) -> Embedder:
         """The store's embedding model, loaded on first use."""
         return self._embedder.embedder
 
     @property
+    @store_call
     def model_name(self) -> str | None:
         """Name of the embedding model the store was built with; None before the first write. Loads no model."""
         embedding = self._store.catalog.manifest_value("embedding")
         return None if embedding is None else str(embedding["name"])
 
-    def close(self) -> None:
-        """Release every file; idempotent."""
-        self._store.close()
+    def close(self, timeout: float | None = CLOSE_TIMEOUT) -> bool:
+        """Wait for the calls that run, then release every file; idempotent.
+
+        Calls that come later raise `StoreClosedError`. Nothing is interrupted: where a call still runs after `timeout`,
+        or the call to `close` comes from within one (a progress callback, say), the files are released when the last
+        one ends.
+
+        Args:
+            timeout: Seconds to wait for running calls; None waits until they end.
+
+        Returns:
+            Whether the files are released.
+
+        Raises:
+            UsageError: the timeout is no number of seconds; nothing was closed.
+        """
+        number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if timeout is not None and not (number and timeout >= 0):
+            raise UsageError(
+                f"close(timeout={timeout!r}): give seconds, 0 for no waiting, or None to wait for all calls."
+            )
+        return self._store.close(None if timeout == math.inf else timeout)
 
     def for_agent(self, agent_id: str) -> AgentView:
         """Return the store as one agent may use it; cheap, make one per request."""
+        self._calls.check_open()
         return AgentView(self, agent_id)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
+    @store_call
     def index_documents(
         self,
         documents: Iterable[Any],
@@ -232,6 +262,7 @@ class DualIndexer:
         """`index_documents` in a worker thread."""
         return await asyncio.to_thread(self.index_documents, documents, agent_id, **options)
 
+    @store_call
     def sync(self, connector: BaseConnector, *, on_progress: ProgressCallback | None = None) -> SyncReport:
         """Bring the store in step with a source: index what is new or changed, delete what is gone.
 
@@ -248,6 +279,7 @@ class DualIndexer:
         """`sync` in a worker thread."""
         return await asyncio.to_thread(self.sync, connector, **options)
 
+    @store_call
     def delete(
         self,
         doc_ids: str | Iterable[str] | None = None,
@@ -282,6 +314,7 @@ class DualIndexer:
         """`delete` in a worker thread."""
         return await asyncio.to_thread(self.delete, doc_ids, **options)
 
+    @store_call
     def forget_agent(self, agent_id: str) -> SyncReport:
         """Remove an agent's documents, vectors, terms and caches from disk, all of them and nobody else's."""
         owner = check_agent_id(agent_id)
@@ -295,23 +328,23 @@ class DualIndexer:
         """`forget_agent` in a worker thread."""
         return await asyncio.to_thread(self.forget_agent, agent_id)
 
+    @store_call
     def record_keys(self, namespace: str, *, agent_id: str | None = None) -> RecordKeys:
         """Return the keys that LangChain's `index()` has recorded for one owner; see `HybridRecordManager`."""
-        self._store.check_open()
-        return RecordKeys(self._store.catalog, check_agent_id(agent_id), namespace, self._store.now)
+        return RecordKeys(self._store.catalog, self._calls, check_agent_id(agent_id), namespace, self._store.now)
 
+    @store_call
     def owned_documents(self, agent_id: str | None = None) -> OwnedDocuments:
         """Return the documents of exactly one owner, found by prefixes of their ids; see `HybridStore`."""
-        self._store.check_open()
-        return OwnedDocuments(self._store.catalog, check_agent_id(agent_id), self._store.now())
+        return OwnedDocuments(self._store.catalog, self._calls, check_agent_id(agent_id), self._store.now())
 
     def _pipeline(self, on_progress: ProgressCallback | None, total: int | None, **options: bool) -> Pipeline:
-        self._store.check_open()
         settings: dict[str, Any] = {"on_progress": on_progress, "total": total, **options}
         return Pipeline(self._store, self._analyzer, self._chunking, lambda: self.embedder, **settings)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
+    @store_call
     def search(self, query: str, k: int = 5, *, agent_id: str | None = None, **options: Unpack[SearchOptions]) -> Hits:
         """Return the k best chunks for a question, best first.
 
@@ -349,6 +382,7 @@ class DualIndexer:
     def _request(self, query: str, k: int, agent_id: str | None, options: SearchOptions) -> SearchRequest:
         return check_request(query, k, agent_id=agent_id, options=options, present=self._store.now())
 
+    @store_call
     def read(
         self, doc_id: str, chunk_id: int = 0, *, before: int = 0, after: int = 0, agent_id: str | None = None
     ) -> Passage:
@@ -364,7 +398,6 @@ class DualIndexer:
         Raises:
             InvalidQueryError: there is no such chunk in what the agent may see; the message says what there is.
         """
-        self._store.check_open()
         scope = Scope(check_agent_id(agent_id))
         passage = read_passage(self._store.catalog, self._store.now(), scope, doc_id, chunk_id, before, after)
         self.recent_passages.note(scope.agent_id, [passage.text])
@@ -374,6 +407,7 @@ class DualIndexer:
         """`read` in a worker thread."""
         return await asyncio.to_thread(self.read, doc_id, chunk_id, **options)
 
+    @store_call
     def get(
         self,
         doc_ids: Iterable[str] | None = None,
@@ -387,18 +421,18 @@ class DualIndexer:
 
         The agent's own document comes before a shared one of the same id; without an agent only shared ones are seen.
         """
-        self._store.check_open()
         condition = build_filter(self._store.now(), filter, after=after, before=before)
         scope = Scope(check_agent_id(agent_id))
         return read_documents(self._store.catalog, self._store.now(), scope, doc_ids, condition)
 
     # -- maintenance ----------------------------------------------------------------------------------------------
 
+    @store_call
     def stats(self, agent_id: str | None = None) -> StoreStats:
         """Return counts of the whole store, or of what one agent may see."""
-        self._store.check_open()
         return self._store.stats(None if agent_id is None else Scope(agent_id))
 
+    @store_call
     def expire(self, *, at_least: int = 1) -> SyncReport:
         """Remove expired documents of all owners from disk; `deleted` counts them.
 
@@ -407,7 +441,6 @@ class DualIndexer:
         Args:
             at_least: Do nothing when fewer have expired.
         """
-        self._store.check_open()
         expired = self._store.visibility.expired(self._store.now(), at_least)
         if not expired:
             return SyncReport()
@@ -420,15 +453,17 @@ class DualIndexer:
         """`expire` in a worker thread."""
         return await asyncio.to_thread(self.expire)
 
+    @store_call
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Compare both indexes with the catalog; `deep` also checks every chunk and looks for leaks between agents."""
         return verify_deep(self, self._store, self._analyzer) if deep else verification.verify(self._store)
 
+    @store_call
     def optimize(self) -> int:
         """Add all unindexed vectors (`StoreStats.unindexed`) to the vector index now; return how many were added."""
-        self._store.check_open()
         return self._store.background_indexer.index_pending()
 
+    @store_call
     def repair(self) -> VerifyReport:
         """Rebuild what differs from the catalog, without embedding anything; then verify."""
         return verification.repair(self._store)

@@ -10,11 +10,13 @@ import hashlib
 import importlib
 import importlib.util
 import math
+import os
 import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache, lru_cache
 from pathlib import Path
@@ -25,6 +27,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_agentrag.embedding.embedder import Backend, Embedder, Prefixes, prefixes_for, short_error
 from langchain_agentrag.errors import EmbeddingError, MissingExtraError, UsageError
+from langchain_agentrag.forks import fork_safe_lock
 from langchain_agentrag.metadata import short_repr
 
 Model = Any
@@ -147,18 +150,35 @@ class LocalBackend(_ThreadedBackend):
 
     def documents(self, texts: list[str], prefix: str) -> object:
         """Return one vector per text."""
-        return self._engine.passage(texts)
+        return _run_local(self._engine.passage, texts)
 
     def query(self, text: str, prefix: str) -> object:
         """Return the vector of a query."""
-        return self._engine.query(text)
+        return _run_local(self._engine.query, text)
 
     def count_truncated(self, texts: list[str], prefix: str) -> int:
         """Return 0: the engine reads long texts window by window and averages the vectors."""
         return 0
 
 
-_local_lock = threading.Lock()
+_local_lock = fork_safe_lock()
+_first_process = os.getpid()
+
+
+def _run_local(call: Callable[[Model], object], text: Model) -> object:
+    """Call the offline model; in a forked child on another thread than the one that forked, which is now the main one.
+
+    That one still has a team of OpenMP threads, which a fork does not copy, and would wait for it for ever.
+    """
+    if os.getpid() == _first_process or threading.current_thread() is not threading.main_thread():
+        return call(text)
+    return _child_pool(os.getpid()).submit(call, text).result()
+
+
+@cache
+def _child_pool(process: int) -> ThreadPoolExecutor:
+    del process  # a key: a child of this child needs a thread of its own
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-embed")
 
 
 @cache

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
@@ -291,7 +292,7 @@ class Pipeline:
             expired_only=self._sweep,
         )
         self._in_flight, self._recent = pending.addresses, vectors
-        self._running = self._writer.submit(self._write, batch)
+        self._running = self._writer.submit(self._store.calls.bind(partial(self._write, batch)))
 
     def _write(self, batch: Batch) -> CommitResult:
         try:

@@ -207,8 +207,8 @@ class HybridStore(BaseStore):
 
     @staticmethod
     def _find_item(owner: str | None, namespace: Namespace, key: str, batch: _Batch) -> StoreItemRecord | None:
-        document = next(batch.owned_documents(owner).find([item_id(namespace, key)]), None)
-        return None if document is None else StoreItemRecord.from_metadata(document.metadata)
+        documents = batch.owned_documents(owner).find([item_id(namespace, key)])
+        return StoreItemRecord.from_metadata(documents[0].metadata) if documents else None
 
     def _search(self, op: SearchOp, batch: _Batch) -> list[SearchItem]:
         prefix = check_labels(op.namespace_prefix)

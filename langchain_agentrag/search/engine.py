@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from langchain_agentrag.errors import RetrievalError, StoreError, StoreLockedError
+from langchain_agentrag.errors import ForkedProcessError, RetrievalError, StoreError, StoreLockedError
 from langchain_agentrag.filters import Filter, conjoin
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.bm25 import FieldStats, Scorer
@@ -62,14 +62,19 @@ class SearchEngine:
         return hits
 
     async def asearch(self, request: SearchRequest) -> Hits:
-        """`search` without blocking the event loop: the model's own async method, the engine in a worker thread."""
-        hits, ticket = await asyncio.to_thread(self._cached, request)
+        """`search` without blocking the event loop: the model's own async method, the engine in a worker thread.
+
+        Each part on a worker thread is a call of the store: it goes on when the task is cancelled. While the model is
+        asked no call runs, so that closing the store does not wait for a task that cannot go on.
+        """
+        run = self._searcher.calls.run
+        hits, ticket = await asyncio.to_thread(run, self._cached, request)
         if hits is None:
             query = (
                 await asyncio.to_thread(_complete_followup, request) if request.history else _complete_followup(request)
             )
-            hits = await asyncio.to_thread(self._searcher.search, await self._embedder.aembed(query))
-            await asyncio.to_thread(self._keep, ticket, hits, request)
+            hits = await asyncio.to_thread(run, self._searcher.search, await self._embedder.aembed(query))
+            await asyncio.to_thread(run, self._keep, ticket, hits, request)
         return hits
 
     def forget(self, agent_id: str) -> None:
@@ -127,16 +132,16 @@ class Searcher:
         analyzer: The analyzer it was built with.
 
     Attributes:
+        calls: The running calls of the store.
         recent_passages: Passages returned lately, per caller.
     """
 
     def __init__(self, store: Store, analyzer: Analyzer) -> None:
         self._store, self._analyzer = store, analyzer
-        self.recent_passages = RecentPassages()
+        self.calls, self.recent_passages = store.calls, RecentPassages()
 
     def can_answer(self, request: SearchRequest) -> bool:
         """Whether the query is not blank and the scope holds documents."""
-        self._store.check_open()
         return not request.is_blank and bool(self._partitions(request.scope))
 
     def scope_version(self, scope: Scope) -> Hashable:
@@ -152,7 +157,6 @@ class Searcher:
         Raises:
             RetrievalError: every index that was to be searched failed.
         """
-        self._store.check_open()
         request = query.request
         for attempt in range(_ATTEMPTS):
             version = self._store.catalog.version()
@@ -452,8 +456,8 @@ def vector_rows(
         else:
             try:
                 scored += _approximate(store, partition, vector, wanted, plan.fetch, allowed, combined)
-            except StoreLockedError:
-                # Chroma cannot be opened while somebody writes; the exact scan is slower, not worse
+            except (StoreLockedError, ForkedProcessError):
+                # Chroma cannot be opened while somebody writes, nor in some forks; the exact scan is slower, not worse
                 scored += cache.nearest(partition, vector, wanted, combined)
             except StoreError as error:
                 logger.warning("scoring %d vectors exactly instead: %s", len(allowed), error)

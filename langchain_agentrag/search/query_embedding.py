@@ -133,16 +133,17 @@ class QueryEmbedder:
     async def aembed(self, query: PreparedQuery) -> PreparedQuery:
         """`embed` through the model's own async method."""
         try:
-            known = await asyncio.to_thread(self._known, query)
+            run = self._store.calls.run
+            known = await asyncio.to_thread(run, self._known, query)
             if known is not None:
                 return known
-            model = await asyncio.to_thread(lambda: self.embedder)
+            model = await asyncio.to_thread(run, lambda: self.embedder)
             try:
                 async with asyncio.timeout(self._timeout):
                     vector = await model.aembed_query(query.text)
             except TimeoutError:
                 raise self._timed_out() from None
-            return await asyncio.to_thread(self._checked, query, vector, keep=True)
+            return await asyncio.to_thread(run, self._checked, query, vector, keep=True)
         except EmbeddingError as error:
             return _without_vector(query, error)
 

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from langchain_agentrag.errors import StoreError, StoreLockedError
+from langchain_agentrag.store.calls import RunningCalls
 from langchain_agentrag.store.catalog import Catalog, PartitionRow
 from langchain_agentrag.store.columnar_cache import unpack_vectors
 from langchain_agentrag.store.failpoints import failpoint
+from langchain_agentrag.store.fork import check_chroma_usable
 from langchain_agentrag.store.indexes import PartitionIndexes, vectors_after
 from langchain_agentrag.store.lock import WriteLock
 
@@ -41,6 +43,7 @@ class BackgroundIndexer:
         catalog: The store's catalog.
         indexes: Its indexes.
         lock: Its write lock.
+        calls: Its running calls: each step in the background is one.
         recover: Finishes what the journal lists; called with the lock held.
         exact_limit: Largest partition that is scored exactly as a whole.
         always: Whether Chroma holds every partition, and every row as soon as it is written.
@@ -51,12 +54,14 @@ class BackgroundIndexer:
         catalog: Catalog,
         indexes: PartitionIndexes,
         lock: WriteLock,
+        calls: RunningCalls,
         recover: Callable[[], None],
         *,
         exact_limit: int,
         always: bool,
     ) -> None:
-        self._catalog, self._indexes, self._lock, self._recover = catalog, indexes, lock, recover
+        self._catalog, self._indexes, self._lock = catalog, indexes, lock
+        self._calls, self._recover = calls, recover
         self._always, self._exact_limit = always, exact_limit
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-graph")
         self._guard, self._stopping = threading.Lock(), threading.Event()
@@ -87,7 +92,7 @@ class BackgroundIndexer:
         """
         indexed = 0
         for owner in [part.owner for part in self._catalog.partitions()] if owners is None else owners:
-            while not self._stopping.is_set():
+            while True:
                 with self._lock.acquire():
                     partition = self._ensure_collection(owner)
                     if partition is None or (pending := self.unindexed(partition)) <= max_unindexed:
@@ -115,6 +120,9 @@ class BackgroundIndexer:
     def stop(self) -> None:
         """End background indexing after the current slice; the rest is indexed when the store is opened again."""
         self._stopping.set()
+
+    def join(self) -> None:
+        """Wait for the thread of the background, which has been stopped."""
         self._pool.shutdown(cancel_futures=True)
 
     # -- slices; the caller holds the write lock ------------------------------------------------------------------
@@ -131,6 +139,7 @@ class BackgroundIndexer:
         return self._indexes.rebuild_vector_index(partition)
 
     def _index_slice(self, partition: PartitionRow, size: int) -> None:
+        check_chroma_usable()
         page = vectors_after(self._catalog, partition.id, partition.indexed, size)
         if not page:
             raise StoreError("There are chunks without a vector in the catalog: run verify().")
@@ -175,7 +184,7 @@ class BackgroundIndexer:
         """Index one slice and submit the next as a task of its own, so that the interpreter can end in between."""
         requests = self._requests
         try:
-            pause = self._step()
+            pause = self._calls.run(self._step)
         except StoreLockedError:
             pause = _WRITE_DELAY
         except Exception as error:  # noqa: BLE001  (searches work without it; the next write tries again)

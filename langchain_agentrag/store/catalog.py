@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sqlite3
 import threading
 import weakref
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from langchain_agentrag.errors import NotAStoreError, StoreError, StoreMismatchError
+from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreMismatchError
+from langchain_agentrag.store.fork import keep_for_ever
 from langchain_agentrag.store.schema import FORMAT, create, migrate
 
 logger = logging.getLogger(__name__)
@@ -121,28 +123,71 @@ class Catalog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._name = path, str(path)
         self._local = threading.local()
         self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
         self._guard = threading.Lock()
+        self._file: tuple[int, int] | None = None  # device and inode
+        self._closed = False
         self._open_database()
 
     def connection(self) -> sqlite3.Connection:
-        """Return this thread's connection."""
+        """Return this thread's connection.
+
+        Raises:
+            StoreClosedError: The catalog is closed.
+        """
         owner: _ThreadConnection | None = getattr(self._local, "owner", None)
         if owner is None:
             owner = self._local.owner = _ThreadConnection(self._connect())
         return owner.connection
 
     def _connect(self) -> _Connection:
+        if self._closed:
+            raise StoreClosedError(f"The catalog {self._path} is closed: open the store again to use it.")
+        # after the first connection the file exists: a folder that was moved must not get a new, empty one
+        mode = "rwc" if self._file is None else "rw"
         connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=_Connection
+            f"{self._path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=_Connection,
         )
-        for pragma in _PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            self._file = self._file or self._file_identity()
+            self.check_file()
+        except BaseException:
+            connection.close()
+            raise
         with self._guard:
             self._connections.add(connection)
         return connection
+
+    def check_file(self) -> None:
+        """Check that the path still names the file that was opened.
+
+        Raises:
+            StoreError: The folder was moved or removed, or the file replaced.
+        """
+        identity = self._file_identity()
+        if identity != self._file:
+            folder = self._path.parent
+            what = "was moved, renamed or removed" if identity is None else "was replaced by another"
+            raise StoreError(
+                f"{self._path} {what} while the store was open. Nothing was read or written there. Move it back to "
+                f"{folder} and go on, or close this store and open the folder where it is now."
+            )
+
+    def _file_identity(self) -> tuple[int, int] | None:
+        try:
+            stat = os.stat(self._name)  # noqa: PTH116  (before every call, at half the time of Path.stat)
+        except OSError:
+            return None
+        return stat.st_dev, stat.st_ino
 
     def fetch_value(self, query: str, parameters: Sequence[Any] = ()) -> Any:  # noqa: ANN401
         """Return the first column of the first row of a query, or None."""
@@ -190,9 +235,18 @@ class Catalog:
         return int(self.fetch_value("PRAGMA data_version"))
 
     def close(self) -> None:
-        """Close the connections of all threads."""
+        """Close the catalog for good; idempotent."""
+        self._closed = True
+        self.close_connections()
+
+    def close_connections(self) -> None:
+        """Close the connections of all threads; a thread that uses the catalog again opens a new one."""
+        replaced = self._file_identity() not in {None, self._file}
         with self._guard:
             for connection in list(self._connections):
+                if replaced:  # the last connection to close would delete the write-ahead log of the new file
+                    keep_for_ever(connection)
+                    continue
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
             self._connections.clear()
@@ -350,9 +404,12 @@ class _ThreadConnection:
     """
 
     def __init__(self, connection: _Connection) -> None:
-        self.connection = connection
+        self.connection, self._pid = connection, os.getpid()
 
     def __del__(self) -> None:
+        if self._pid != os.getpid():  # a fork ends the threads of the parent in the child
+            keep_for_ever(self.connection)
+            return
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
 

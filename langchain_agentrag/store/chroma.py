@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from langchain_agentrag.errors import StoreError, native_errors
 from langchain_agentrag.store.catalog import Catalog
+from langchain_agentrag.store.fork import check_chroma_usable, note_chroma_used
 from langchain_agentrag.store.lock import WriteLock
 
 if TYPE_CHECKING:
@@ -380,6 +381,8 @@ class ChromaFolder:
         return session
 
     def _open(self) -> Session:
+        check_chroma_usable()
+        note_chroma_used()
         import chromadb
         from chromadb.config import Settings
 
@@ -387,7 +390,7 @@ class ChromaFolder:
         # nobody else uses gives this client an engine of its own.
         unique_path = f"{self._folder}{'/.' * (next(_clients) % 200 + 1)}"
         with native_errors("Chroma", f"open {self._folder}"):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(exist_ok=True)  # not the folder of the store: it may have been moved
             catalog_token = self._catalog.counter("chroma")
             client = chromadb.PersistentClient(unique_path, settings=Settings(anonymized_telemetry=False))
         session = Session(client, self._database_identity(), secrets.randbits(53) | 1, catalog_token)

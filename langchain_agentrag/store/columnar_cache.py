@@ -161,7 +161,8 @@ class ColumnarCache:
         """
         with self._guard:
             self._refresh(state)
-            return self._rows if condition is None else self._rows[self._mask(condition)]
+            mask = None if condition is None else self._mask(condition)  # may load new rows
+            return self._rows if mask is None else self._rows[mask]
 
     def nearest(
         self, state: PartitionRow, vector: Vectors, limit: int, condition: Filter | None, *, after: int = -1

@@ -24,6 +24,7 @@ from langchain_agentrag.store.chroma import READ_LOCK_TIMEOUT, ChromaFolder
 from langchain_agentrag.store.columnar_cache import ColumnarCache, unpack_vectors
 from langchain_agentrag.store.commit import pack_lengths, pack_terms, unpack_terms
 from langchain_agentrag.store.failpoints import failpoint
+from langchain_agentrag.store.fork import check_chroma_usable
 from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.protocols import KeywordIndex, Rows, VectorIndex
@@ -162,8 +163,10 @@ class PartitionIndexes:
 
         Raises:
             StoreLockedError: First use or rebuilding need the write lock, and a writer holds it.
+            ForkedProcessError: Chroma cannot be used in this process.
             StoreError: The partition has no collection.
         """
+        check_chroma_usable()
         if partition.collection is not None and self.chroma.last_visible_row(partition.collection) is not None:
             return self.open_vector_index(partition)  # the current client has opened it
         with self._lock.acquire(timeout=READ_LOCK_TIMEOUT):
@@ -236,7 +239,11 @@ class PartitionIndexes:
 
         The new collection holds the rows that the old one held; a first one is empty. When all of Chroma's folder is
         unreadable, all collections are rebuilt.
+
+        Raises:
+            ForkedProcessError: Chroma cannot be used in this process; nothing was changed.
         """
+        check_chroma_usable()
         try:
             return self._build_vector_index(partition)
         except StoreError as error:
@@ -250,7 +257,11 @@ class PartitionIndexes:
 
         Until a partition has its collection again, its vectors are scored exactly: a kill meanwhile costs time, not
         results.
+
+        Raises:
+            ForkedProcessError: Chroma cannot be used in this process; nothing was changed.
         """
+        check_chroma_usable()
         partitions = [partition for partition in self._catalog.partitions() if partition.in_chroma]
         with self._catalog.transaction() as connection:
             for partition in partitions:

@@ -13,6 +13,7 @@ from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Filter, match
 from langchain_agentrag.metadata import is_storable
 from langchain_agentrag.scope import Scope
+from langchain_agentrag.store.calls import RunningCalls, store_call
 from langchain_agentrag.store.catalog import Catalog, select_in
 from langchain_agentrag.store.columnar_cache import filter_view, unpack_vectors
 from langchain_agentrag.store.protocols import Vectors
@@ -317,13 +318,15 @@ class OwnedDocuments:
 
     Args:
         catalog: The store's catalog.
+        calls: Its running calls.
         owner: Agent, or None for shared.
         now: The present.
     """
 
-    def __init__(self, catalog: Catalog, owner: str | None, now: datetime) -> None:
-        self._catalog, self._owner, self.now = catalog, owner, now
+    def __init__(self, catalog: Catalog, calls: RunningCalls, owner: str | None, now: datetime) -> None:
+        self._catalog, self._calls, self._owner, self.now = catalog, calls, owner, now
 
+    @store_call
     def with_prefix(self, *prefixes: str) -> list[OwnedDocument]:
         """Return the documents whose id starts with one of the prefixes, in document order.
 
@@ -339,13 +342,16 @@ class OwnedDocuments:
                 ).fetchall()
         return [OwnedDocument(doc_id, packed) for _, doc_id, packed in sorted(rows)]
 
-    def find(self, doc_ids: Iterable[str]) -> Iterator[OwnedDocument]:
-        """Yield the existing ones of the documents, in the order of the ids."""
+    @store_call
+    def find(self, doc_ids: Iterable[str]) -> list[OwnedDocument]:
+        """Return the existing ones of the documents, in the order of the ids."""
+        documents: list[OwnedDocument] = []
         connection = self._catalog.connection()
         for doc_id in doc_ids:
             row = connection.execute(f"{_SELECT_OWNED} AND doc_id = ?", (*self._parameters, doc_id)).fetchone()
             if row is not None:
-                yield OwnedDocument(*row[1:])
+                documents.append(OwnedDocument(*row[1:]))
+        return documents
 
     @property
     def _parameters(self) -> tuple[int, str | None]:

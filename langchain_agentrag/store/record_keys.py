@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from langchain_agentrag.store.calls import RunningCalls, store_call
 from langchain_agentrag.store.catalog import Catalog, select_in
 from langchain_agentrag.store.queries import NOT_EXPIRED
 from langchain_agentrag.times import to_microseconds
@@ -29,27 +30,33 @@ class RecordKeys:
 
     Args:
         catalog: The store's catalog.
+        calls: Its running calls.
         owner: Agent, or None for shared.
         namespace: Distinguishes several sources of one owner.
         clock: Returns the present; an expired document counts as absent.
     """
 
-    def __init__(self, catalog: Catalog, owner: str | None, namespace: str, clock: Callable[[], datetime]) -> None:
-        self._catalog, self._clock = catalog, clock
+    def __init__(
+        self, catalog: Catalog, calls: RunningCalls, owner: str | None, namespace: str, clock: Callable[[], datetime]
+    ) -> None:
+        self._catalog, self._calls, self._clock = catalog, calls, clock
         self._owner, self._namespace = owner, namespace
         self._key = (owner or "", namespace)
 
+    @store_call
     def prepare(self) -> None:
         """Create the table unless it exists."""
         if not _has_table(self._catalog):
             with self._catalog.transaction() as connection:
                 connection.execute(_SCHEMA)
 
+    @store_call
     def now(self) -> float:
         """Return the present as a timestamp, never earlier than that of any record."""
         self.prepare()
         return max(time.time(), self._catalog.fetch_value("SELECT max(updated) FROM records") or 0.0)
 
+    @store_call
     def put(self, keys: Sequence[str], groups: Sequence[str | None], updated: float) -> None:
         """Insert or update records."""
         self.prepare()
@@ -57,6 +64,7 @@ class RecordKeys:
         with self._catalog.transaction() as connection:
             connection.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)", records)
 
+    @store_call
     def existing(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are recorded and whose document is in the store."""
         self.prepare()
@@ -69,6 +77,7 @@ class RecordKeys:
         connection = self._catalog.connection()
         return {key for (key,) in select_in(connection, query, keys, before=before, after=after)}
 
+    @store_call
     def keys(
         self,
         *,
@@ -88,6 +97,7 @@ class RecordKeys:
             records = list(select_in(connection, f"{query} AND grp IN (...)", groups, before=values))
         return [key for _, key in sorted(records)][:limit]
 
+    @store_call
     def remove(self, keys: Sequence[str]) -> None:
         """Delete records; absent ones are ignored."""
         self.prepare()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -14,12 +14,14 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreLockedError
+from langchain_agentrag.errors import NotAStoreError, StoreError, StoreLockedError
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.store.background_indexing import BackgroundIndexer
+from langchain_agentrag.store.calls import RunningCalls
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, insert_journal_entry
 from langchain_agentrag.store.commit import Batch, CommitResult, PreparedChunk, commit, pack_vector
 from langchain_agentrag.store.failpoints import failpoint
+from langchain_agentrag.store.fork import check_chroma_usable, keep_in_children
 from langchain_agentrag.store.indexes import PartitionIndexes, new_index_name
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.protocols import Vectors
@@ -29,6 +31,10 @@ from langchain_agentrag.times import to_utc
 from langchain_agentrag.types import StoreStats
 
 logger = logging.getLogger(__name__)
+
+
+CLOSE_TIMEOUT = 30.0
+"""Seconds that `close` waits for running calls, unless the caller says otherwise."""
 
 
 def folder_size(folder: Path) -> int:
@@ -99,50 +105,52 @@ class Store:
         lock_timeout: float,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
+        folder = folder.absolute()  # the working directory may change
         prepare_folder(folder)
         self.folder, self.exact_limit = folder, exact_limit
         self._chroma_always = always = chroma == "always"
         self.catalog = Catalog(folder / "catalog.sqlite")
-        self.lock = WriteLock(folder, lock_timeout)
+        self.calls = RunningCalls(folder, self.catalog.check_file)
+        self.lock = WriteLock(folder, lock_timeout, self.catalog.check_file)
         self.indexes = PartitionIndexes(folder, self.catalog, self.lock)
         self.recovery = Recovery(self.catalog, self.indexes)
         self.visibility, self._clock = PartitionVisibility(self.catalog), clock or partial(datetime.now, UTC)
         self.background_indexer = BackgroundIndexer(
-            self.catalog, self.indexes, self.lock, self._recover_if_needed, exact_limit=exact_limit, always=always
+            self.catalog,
+            self.indexes,
+            self.lock,
+            self.calls,
+            self._recover_if_needed,
+            exact_limit=exact_limit,
+            always=always,
         )
-        self._pid, self._closed = os.getpid(), False
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
         self._readers = ThreadPoolExecutor(max_workers=_READ_THREADS, thread_name_prefix="agentrag-search")
+        keep_in_children(self)
         try:
-            self._recover_on_open()
+            self.calls.run(self._recover_on_open)
         except BaseException:
             self.close()
             raise
 
-    def close(self) -> None:
-        """Release every file; idempotent."""
-        if self._closed or self._pid != os.getpid():
-            return
-        self._closed = True
+    def close(self, timeout: float | None = CLOSE_TIMEOUT) -> bool:
+        """Refuse later calls, wait for running ones, then release every file; see `RunningCalls.close`.
+
+        In a forked child nothing happens: the files are the parent's.
+        """
+        if self.calls.is_inherited:
+            return True
         self.background_indexer.stop()
-        self._readers.shutdown()
-        self._pool.shutdown()
+        return self.calls.close(self._release, timeout)
+
+    def _release(self) -> None:
+        with contextlib.suppress(RuntimeError):  # a destructor may close the store on one of these threads
+            self.background_indexer.join()
+        for pool in (self._readers, self._pool):
+            with contextlib.suppress(RuntimeError):
+                pool.shutdown(cancel_futures=True)
         self.indexes.close()
         self.catalog.close()
-
-    def check_open(self) -> None:
-        """Check that the store is open in this process.
-
-        Raises:
-            StoreClosedError: It is closed, or this is a forked child.
-        """
-        if self._pid != os.getpid():
-            raise StoreClosedError(
-                f"The store {self.folder} was opened by process {self._pid} and used in its forked child "
-                f"{os.getpid()}: open it again in the child (database handles do not survive a fork)."
-            )
-        if self._closed:
-            raise StoreClosedError(f"The store {self.folder} is closed: open it again to use it.")
 
     def now(self) -> datetime:
         """Return the present in UTC."""
@@ -157,8 +165,12 @@ class Store:
 
     def submit_read(self, call: Callable[[], T]) -> Future[T]:
         """Run a reading call on another thread: the native parts of both indexes release the GIL."""
-        self.check_open()
-        return self._readers.submit(call)
+        try:
+            return self._readers.submit(self.calls.bind(call))
+        except RuntimeError:  # the interpreter is ending and starts no threads any more
+            future: Future[T] = Future()
+            future.set_result(call())
+            return future
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -167,9 +179,11 @@ class Store:
 
         Raises:
             StoreLockedError: Another process is writing.
+            ForkedProcessError: Chroma, which holds one of the partitions, cannot be used in this process.
             StoreError: An index or the catalog failed; nothing of the batch is stored.
         """
-        self.check_open()
+        self.calls.check_open()
+        self._check_chroma({put.document.agent_id for put in batch.puts} | {owner for owner, _ in batch.removes})
         with self.lock.acquire():
             self._recover_if_needed()
             if self._chroma_always:  # unindexed rows come before those of this batch
@@ -188,9 +202,11 @@ class Store:
 
         Raises:
             StoreLockedError: Another process is writing.
+            ForkedProcessError: Chroma holds it and cannot be used in this process; nothing was deleted.
             StoreError: It is deleted, but some of its files or pages could not be erased yet.
         """
-        self.check_open()
+        self.calls.check_open()
+        self._check_chroma({owner})
         with self.lock.acquire():
             self._recover_if_needed()
             partition = self.catalog.partition(owner)
@@ -219,7 +235,7 @@ class Store:
             StoreLockedError: Another process is writing.
             StoreError: Some could not be erased yet.
         """
-        self.check_open()
+        self.calls.check_open()
         with self.lock.acquire():
             if self.catalog.journal():
                 self._erase_deleted("the deleted documents")
@@ -268,6 +284,12 @@ class Store:
     def ensure_partition(self, owner: str | None) -> PartitionRow:
         """Return the owner's partition; created when absent."""
         return self.catalog.partition(owner) or self.catalog.add_partition(owner, new_index_name(owner))
+
+    def _check_chroma(self, owners: Iterable[str | None]) -> None:
+        """Check that a write to these partitions does not need Chroma in a process that cannot use it."""
+        partitions = map(self.catalog.partition, owners)
+        if self._chroma_always or any(partition is not None and partition.in_chroma for partition in partitions):
+            check_chroma_usable()
 
     def _write_once(self, batch: Batch) -> tuple[CommitResult, set[str | None]]:
         batch.now = self.now()
@@ -321,7 +343,7 @@ class Store:
         if with_vectors:
             vector_index = self.indexes.vector_index(partition)
             vectors = np.stack([chunk.vector for chunk in chunks])
-            vector_write = self._pool.submit(vector_index.add, rows, vectors)
+            vector_write = self._pool.submit(self.calls.bind(partial(vector_index.add, rows, vectors)))
         try:
             self.indexes.keyword_index(partition).add(rows, [chunk.terms for chunk in chunks])
             failpoint("keyword-written")

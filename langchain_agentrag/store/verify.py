@@ -23,6 +23,7 @@ from langchain_agentrag.store.commit import (
     unpack_lengths,
     unpack_terms,
 )
+from langchain_agentrag.store.fork import check_chroma_usable
 from langchain_agentrag.store.protocols import Rows
 from langchain_agentrag.store.queries import NOT_EXPIRED
 from langchain_agentrag.store.store import Store
@@ -70,8 +71,11 @@ def verify(store: Store) -> VerifyReport:
 
     Raises:
         StoreLockedError: A writer held the lock for longer than the timeout.
+        ForkedProcessError: Chroma, which holds a partition, cannot be used in this process.
     """
-    store.check_open()
+    store.calls.check_open()
+    if any(partition.in_chroma for partition in store.catalog.partitions()):
+        check_chroma_usable()
     with store.lock.acquire():  # between two writes, so that a running write is not reported as damage
         store.indexes.chroma.discard_stale_client()  # nor rows that another client wrote
         partitions = store.catalog.partitions()
@@ -100,7 +104,7 @@ def repair(store: Store) -> VerifyReport:
     Finishes interrupted writes, rebuilds indexes that differ from the catalog, deletes orphans and indexes vectors.
     Needs neither analysis nor embedding: terms and vectors are in the catalog.
     """
-    store.check_open()
+    store.calls.check_open()
     with store.lock.acquire():
         store.recovery.recover()
         store.indexes.chroma.discard_stale_client()
@@ -213,7 +217,7 @@ def check_chunks(store: Store, analyzer: Analyzer, sample: int | None = None, se
     Raises:
         StoreLockedError: A writer held the lock for longer than the timeout.
     """
-    store.check_open()
+    store.calls.check_open()
     rng = random.Random(seed)  # noqa: S311  (a sample, not a secret)
     problems: list[str] = []
     for partition in store.catalog.partitions():

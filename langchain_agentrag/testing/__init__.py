@@ -47,8 +47,12 @@ def assert_isolated(
     Raises:
         AssertionError: something leaked; the message names what reached which agent, without quoting text.
     """
-    check = IsolationCheck(indexer, *_store_and_analyzer(indexer), agents, sample=sample, seed=seed)
-    _fail("Agents are not isolated", check.run())
+    store, analyzer = _store_and_analyzer(indexer)
+
+    def check() -> list[str]:
+        return IsolationCheck(indexer, store, analyzer, agents, sample=sample, seed=seed).run()
+
+    _fail("Agents are not isolated", store.calls.run(check))
 
 
 def assert_consistent(indexer: DualIndexer, *, sample: int | None = 2_000, seed: int = 0) -> None:
@@ -68,8 +72,11 @@ def assert_consistent(indexer: DualIndexer, *, sample: int | None = 2_000, seed:
         StoreLockedError: a writer was busy for longer than the time-out.
     """
     store, analyzer = _store_and_analyzer(indexer)
-    problems = [*verify(store).problems, *check_chunks(store, analyzer, sample, seed)]
-    _fail("The store is not consistent; repair() rebuilds both indexes", problems)
+
+    def check() -> list[str]:
+        return [*verify(store).problems, *check_chunks(store, analyzer, sample, seed)]
+
+    _fail("The store is not consistent; repair() rebuilds both indexes", store.calls.run(check))
 
 
 def _store_and_analyzer(indexer: DualIndexer) -> tuple[Store, Analyzer]:

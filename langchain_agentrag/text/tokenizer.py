@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
-import threading
 import tomllib
 import unicodedata
 import warnings
@@ -18,6 +17,8 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
+
+from langchain_agentrag.forks import fork_safe_lock
 
 # ---- Normalization ----
 
@@ -66,7 +67,7 @@ class _TraditionalConverter:
         return simplified if len(simplified) == len(han) else han.translate(self._by_character)
 
 
-_converter_lock = threading.Lock()
+_converter_lock = fork_safe_lock()
 
 
 @cache
@@ -232,7 +233,7 @@ def _load_segmenter(*, rjieba: bool) -> Segmenter:
     return Segmenter(jieba.lcut, jieba.FREQ.get)
 
 
-_segmenter_lock = threading.Lock()
+_segmenter_lock = fork_safe_lock()
 
 
 def get_segmenter(backend: SegmenterBackend = "auto") -> Segmenter:
@@ -301,7 +302,7 @@ class Term(NamedTuple):
     kind: Literal["word", "compound", "part"]
 
 
-_stemmer_lock = threading.Lock()
+_stemmer_lock = fork_safe_lock()
 
 
 @cache

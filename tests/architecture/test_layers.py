@@ -20,7 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 HOMES = {
     "bs4": ("connectors/files/",),
     "charset_normalizer": ("connectors/files/",),
-    "chromadb": ("store/vector_index.py", "store/chroma.py", "ingest/chroma_import.py"),
+    "chromadb": ("store/vector_index.py", "store/chroma.py", "ingest/chroma_import.py", "store/fork.py"),
     "docx": ("connectors/files/",),
     "filelock": ("store/",),
     "ir_measures": ("evaluation/runner.py",),

@@ -226,7 +226,7 @@ def test_a_reader_with_an_old_snapshot_delays_the_erasure_and_the_caller_gets_an
         reader = sqlite3.connect(indexer.path / "catalog.sqlite", isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM chunks").fetchone()
-        indexer._store.catalog.close()  # connections with the shorter time-out
+        indexer._store.catalog.close_connections()  # those with the shorter time-out
         with pytest.raises(StoreError, match="still holds some of it on disk"):
             indexer.delete(["s-en"])
         reader.execute("COMMIT")
