@@ -93,7 +93,7 @@ class Growth:
         n, seconds = self.longest
         if seconds == math.inf:
             return f"more than {LIMIT} s for {n:,} characters"
-        if seconds > 5 * ABOVE_NOISE and self.exponent > MAX_EXPONENT:
+        if seconds > 8 * ABOVE_NOISE and self.exponent > MAX_EXPONENT:
             return f"grows with the power {self.exponent:.2f}: {seconds:.2f} s for {n:,} characters"
         if seconds > ENOUGH / 2 and seconds / n > MAX_PER_CHARACTER:
             return f"{seconds / n * 1e6:.0f} µs per character"
@@ -114,7 +114,6 @@ def seconds_of(call: Call, text: str) -> float:
 def measure(call: Call, pattern: Pattern, lengths: Sequence[int], repeats: int = 1) -> Growth:
     """Measure a call on a pattern at ascending lengths, with a new text for each repetition because of caches."""
     points: list[tuple[int, float]] = []
-    gc.collect()
     gc.disable()
     try:
         for n in lengths:
