@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from langchain_agentrag.normalization import normalize
 from langchain_agentrag.text.numerals import (
     CHINESE_DIGITS,
     CHINESE_UNITS,
@@ -309,7 +310,7 @@ _NO_NEGATION_EN = re.compile(
 
 def fold_text(text: str) -> str:
     """Return the text for comparison: NFKC, lower case, simplified, single spaces, no invisible characters."""
-    folded = unicodedata.normalize("NFKC", text).lower()
+    folded = normalize("NFKC", text).lower()
     folded = "".join(char for char in folded if unicodedata.category(char) not in {"Cf", "Cc"} or char.isspace())
     folded = folded.replace("‘", "'").replace("’", "'").replace("“", '"').replace("”", '"')
     return _HAN_RUN.sub(lambda match: to_simplified(match[0]), " ".join(folded.split()))

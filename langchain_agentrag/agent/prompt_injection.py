@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import re
 import secrets
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from itertools import chain
 from typing import Any, Literal, Self
 
 from langchain_agentrag.agent.messages import load_messages
+from langchain_agentrag.normalization import normalize
 from langchain_agentrag.text.tokenizer import to_simplified
 
 # -- safety options and fences ----------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def _normalise(text: str) -> str:
     text = _TAG_CHARACTERS.sub(lambda match: chr(ord(match[0]) - 0xE0000), text)
     if "&" in text:  # Python refuses to read the number of more than 4,300 digits, which names no character
         text = html.unescape(_LONG_CHARACTER_NUMBER.sub(" ", text))
-    text = _IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).lower().replace("’", "'")
+    text = _IGNORABLE.sub("", normalize("NFKC", text)).lower().replace("’", "'")
     if not text.isascii():
         text = _MIXED_WORD.sub(lambda match: match[0].translate(_LOOKALIKES), text)
     text = _SPACED_LATIN.sub(lambda match: re.sub(r"[ .\-_*]", "", match[0]), text)

@@ -101,7 +101,7 @@ class SearchArguments(ToolArguments):
         if isinstance(value, str):
             try:
                 value = json.loads(value) if value.strip() else {}
-            except ValueError:
+            except (ValueError, RecursionError):
                 value = None
         if not isinstance(value, Mapping):
             raise UsageError('filter must be an object such as {"type": "manual"}; leave it out to search everything')

@@ -12,7 +12,6 @@ import importlib.util
 import math
 import re
 import threading
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -25,6 +24,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_agentrag.embedding.embedder import Backend, Embedder, Prefixes, prefixes_for, short_error
 from langchain_agentrag.errors import EmbeddingError, MissingExtraError, UsageError
+from langchain_agentrag.normalization import normalize
 from langchain_agentrag.metadata import short_repr
 
 Model = Any
@@ -437,7 +437,7 @@ class HashingEmbeddings(Embeddings):
 
 def _features(text: str) -> list[tuple[str, float]]:
     features: list[tuple[str, float]] = []
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = normalize("NFKC", text).casefold()
     for unspaced, word in _RUNS.findall(text):
         if unspaced:
             for size, weight in ((1, 0.3), (2, 1.0), (3, 0.5)):

@@ -61,7 +61,7 @@ def _document(text: str, kind: types.TextKind = "plain") -> SourceDocument:
 
 def _hit(text: str, doc_id: str = "d", **fields: Any) -> Hit:
     spans = tuple((at, at + 2) for at in range(0, len(text) - 2, 4))
-    matches = QueryMatches(text, lambda _: spans)
+    matches = QueryMatches(text, lambda: spans)
     return Hit(doc_id, 0, text, 0.5, explanation=Explanation(matches=matches), **fields)
 
 
