@@ -145,7 +145,7 @@ def highlighted_snippet(text: str, highlights: Sequence[tuple[int, int]]) -> Wra
 
 def hits_table(hits: Hits) -> RenderableType:
     """Return the hits as a table, or a sentence when there are none."""
-    notes = [Text(f"Index missing: {printable(reason)}", style="yellow") for reason in hits.degraded]
+    notes = [Text(f"Incomplete: {printable(reason)}", style="yellow") for reason in hits.degraded]
     if hits.searched != hits.query:
         notes.append(Text(f"Searched for: {printable(hits.searched)}".replace("\n", " "), style="dim"))
     trace = [] if hits.trace is None else [trace_view(hits.trace)]
