@@ -37,6 +37,7 @@ from langchain_agentrag.evaluation import question_generation, relevance
 from langchain_agentrag.guard.validation import ArgumentSchema
 from langchain_agentrag.langgraph import items
 from langchain_agentrag.llama_index import ingestion, query_engine
+from langchain_agentrag.normalization import normalize
 from langchain_agentrag.query import lenient_json, model_route, router, rules, time_expressions
 from langchain_agentrag.search import followup, postprocess, ranking
 from langchain_agentrag.search import options as search_options
@@ -355,19 +356,24 @@ CALLS: dict[str, dict[str, Call]] = {
     "metadata.is_storable": {"": metadata.is_storable},
     "metadata.is_date_text": {"": metadata.is_date_text},
     "metadata.short_repr": {"": metadata.short_repr},
+    "normalization.normalize": {form: lambda text, form=form: normalize(form, text) for form in ("NFKC", "NFKD")},
     "times.parse_time": {"": times.parse_time},
     "times.document_time": {"": lambda text: times.document_time({"time": text})},
     "times.document_expiry": {"": lambda text: times.document_expiry({"expires_at": text})},
     "times.check_time": {"": lambda text: times.check_time("after", text, _NOW)},
     "times.check_duration": {"": lambda text: times.check_duration("ttl", text)},
     "types.format_locator": {"": lambda text: types.format_locator({text: text})},
+    "types.split_reference": {"": types.split_reference, "number": lambda text: types.split_reference(f"a#{text}")},
     "types.short_id_of": {"": lambda text: types.short_id_of(text, 1)},
     "notebook.highlight_html": {"": lambda text: notebook.highlight_html(text, _spans(text), before="<", after=">")},
     "notebook.hits_to_html": {"": lambda text: notebook.hits_to_html(Hits([_hit(text, doc_id=text)], query=text))},
     # -- faces ----
     "guard.validation.ArgumentSchema.with_defaults": {"": lambda text: _schema().with_defaults({text: text})},
     "guard.validation.ArgumentSchema.validate": {"": _repair},
-    "langgraph.items.matches_filter": {"": lambda text: items.matches_filter({"a": text}, {"a": {"$gt": text}})},
+    "langgraph.items.matches_filter": {
+        "equal": lambda text: items.matches_filter({"a": text}, {"a": text}),
+        "order": lambda text: _value_error(lambda one: items.matches_filter({"a": one}, {"a": {"$gt": one}}), text),
+    },
     "langgraph.items.item_id": {"": lambda text: items.item_id((text,), text)},
     "langgraph.items.namespace_of_id": {"": lambda text: items.namespace_of_id(items.item_id((text,), text))},
     "llama_index.ingestion.chinese_sentence_splitter": {"": ingestion.chinese_sentence_splitter},
@@ -381,6 +387,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "history": lambda text: _ROUTER.route("And the second one?", history=[{"role": "user", "content": text}, ("assistant", text)], now=_NOW),
     },
     "query.rules.route_by_rules": {"": _route_rules},
+    "query.time_expressions.with_short_gaps": {"": time_expressions.with_short_gaps},
     "query.time_expressions.time_range": {"": lambda text: time_expressions.time_range(text, _NOW)},
     # -- search ----
     "search.followup.words_of": {"": followup.words_of},
@@ -410,7 +417,7 @@ CALLS: dict[str, dict[str, Call]] = {
     "search.postprocess.group_near_duplicates": {"": lambda text: postprocess.group_near_duplicates([text, text[1:], _ORDINARY])},
     "search.ranking.named_speakers": {
         "query": lambda text: ranking.named_speakers(text, ["Will Ab", "May", "林娜", "aa"]),
-        "names": lambda text: ranking.named_speakers("What did Will say?", [text, text[:60], *text[:4_000].split()]),
+        "names": lambda text: ranking.named_speakers("What did Will say?", [text, text[:60], *text.split()[:20]]),
     },
     "search.ranking.other_speakers": {"": lambda text: ranking.other_speakers(text, {1: "Will Ab", 2: "林娜"})},
     "indexer.DualIndexer.search": {
@@ -457,7 +464,7 @@ CALLS: dict[str, dict[str, Call]] = {
     "text.sentences.all_line_ends": {"": lambda text: list(sentences.all_line_ends(text, 0, len(text)))},
     "text.sentences.starts_with_closing_punctuation": {"": lambda text: sentences.starts_with_closing_punctuation(text, 0)},
     "text.sentences.splits_grapheme": {"": lambda text: sentences.splits_grapheme(text, len(text) // 2)},
-    "text.sentences.fallback_cut": {"": lambda text: sentences.fallback_cut(text, 0, len(text))},
+    "text.sentences.fallback_cut": {"": lambda text: sentences.fallback_cut(text, 0, len(text) - 1)},
     "text.tokenizer.fold": {"": tokenizer.fold},
     "text.tokenizer.fold_case": {"": lambda text: tokenizer.fold_case(tokenizer.fold(text))},
     "text.tokenizer.FoldedText": {"": tokenizer.FoldedText},
@@ -499,5 +506,87 @@ def _han(text: str) -> str:
     return "".join(char if "\u3400" <= char <= "\u9fff" else chr(0x4E00 + ord(char) % 2_000) for char in text)
 
 
-EXEMPT: dict[str, str] = {}
-"""Pattern over names of functions (as in `fnmatch`) → why a text of any length cannot make it slow."""
+_PARTS = "it passes its text to functions that are measured here, and does nothing else with it"
+_NAMES = "names and keys of the caller or of the store, compared or bound as SQL values"
+_DOES = "it runs something, and text is only an argument of it or part of a message"
+
+EXEMPT: dict[str, str] = {
+    # -- packages that handle text: by name --
+    "agent.budget.RetrievalBudget.same_as": "ids of passages, compared",
+    "agent.budget.RetrievalHistory.from_json": "what `as_json` wrote",
+    "agent.budget.RetrievalHistory.has_new": "ids of passages, compared",
+    "agent.budget_messages.BudgetMessages.end_of_run": "formats previews, which are short",
+    "agent.budget_messages.BudgetMessages.status": "formats parts of a question, which are short",
+    "agent.messages.load_messages": "names of message files",
+    "agent.recorder.MemoryRecorder.answered": _NAMES,
+    "agent.recorder.MemoryRecorder.forget": _NAMES,
+    "agent.recorder.MemoryRecorder.record": _PARTS,
+    "agent.retrieval_calls.RetrievalCall.from_json": "what `as_json` wrote",
+    "agent.retrieval_meter.RetrievalMeter.after": _PARTS,
+    "agent.retrieval_meter.RetrievalMeter.before": _PARTS,
+    "agent.retrieval_meter.RetrievalMeter.begin": _PARTS,
+    "agent.retrieval_meter.RetrievalMeter.failed": _PARTS,
+    "agent.retrieval_meter.RetrievalMeter.follows": _PARTS,
+    "connectors.files.content.TextBuilder.content": "joins what was added",
+    "query.router.QueryUnderstandingRouter.aroute": "`route` in a thread",
+    "query.router.QueryUnderstandingRouter.asearch": "`route` and a search",
+    "query.router.QueryUnderstandingRouter.search": "`route` and a search",
+    "query.router.SupportsSearch.asearch": "a protocol",
+    "query.router.SupportsSearch.search": "a protocol",
+    "search.options.check_count": "the name of an option",
+    "text.numerals.read_english": "at most 30 words, see `citation_support`",
+    "text.tokenizer.word_list": "the name of a list",
+    # -- other packages --
+    "cli.app.*": _PARTS,
+    "cli.demo.*": _DOES,
+    "cli.evaluation.*": _DOES,
+    "cli.memory.*": _NAMES,
+    "cli.options.load_*": "a name that the user writes",
+    "cli.output.*": _DOES,
+    "cli.sync.*": _NAMES,
+    "cli.sync_config.read_source_file": "a file of the user, parsed by tomllib",
+    "connectors.memory.backend.Backend.sessions": "a protocol",
+    "connectors.memory.chat_*": _PARTS,
+    "connectors.memory.database.*": _DOES,
+    "connectors.memory.detect.*": _NAMES,
+    "connectors.memory.langgraph_checkpoints.*": _PARTS,
+    "connectors.memory.table.*": _PARTS,
+    "connectors.sql.*": _NAMES,
+    "embedding.*": "a model of the user, or its name",
+    "errors.*": _DOES,
+    "evaluation.*": "files and names of the user",
+    "guard.*": _NAMES,
+    "indexer.*": "the search and the writing that are measured, reading by id, and deleting by id",
+    "ingest.*": _NAMES,
+    "isolation_check.*": "protocols",
+    "langchain.*": _PARTS,
+    "langgraph.*": _NAMES,
+    "lazy_imports.*": "names of modules",
+    "llama_index.*": _PARTS,
+    "llm.*": _DOES,
+    "scope.*": _NAMES,
+    "search.bm25.*": "terms, as keys",
+    "search.cache.*": "texts as keys",
+    "search.engine.*": _NAMES,
+    "search.followup.add_context_terms": "terms, as keys",
+    "search.hits.*": "reasons, in words",
+    "search.postprocess.expand_neighbours": "chunks of the store",
+    "search.postprocess.jaccard": "two sets",
+    "search.query_embedding.*": _NAMES,
+    "search.ranking.match_rows": "terms, as keys",
+    "search.rerank.*": "a model of the user, or its name",
+    "store.*": _NAMES,
+    "testing.*": "assertions for the tests of users",
+    "timeouts.*": _DOES,
+}
+"""Pattern over names of functions (as in `fnmatch`) → why a text of any length cannot make it slow.
+
+In `TEXT_PACKAGES` a pattern is one name.
+"""
+
+TEXT_PACKAGES = (
+    "agent.", "text.", "query.", "filters.", "metadata.", "normalization.", "notebook.", "times.", "types.",
+    "connectors.files.", "connectors.memory.messages.", "connectors.memory.dialogue.", "connectors.memory.turns.",
+    "search.options.", "cli.render.", "cli.terminal_text.", "search.followup.words", "search.followup.is_",
+)  # fmt: skip
+"""Modules in which any new function with a text must be measured, or exempt by its name."""

@@ -147,3 +147,15 @@ PATTERNS: dict[str, Pattern] = {
     "ordinary": _run("The pump of hall 3 was serviced on 3 May 2024 by Ms Lin; error E1102 is solved. 三号泵已于五月三日检修。\n"),
 }
 """Name → function that returns a text of about n characters."""
+
+DAILY: tuple[str, ...] = (
+    "letter", "digit", "space", "newline", "blank lines", "-", "_", ".", "/", "backslash", "comma", "a.", "a-", "a, ", "a ",
+    "a-1-", "1.", "1,", "1e", "\\u0000", "http://", "www.", "a@", "(", "[", "{", "<", "[ ", "[a](", "![](", '"', "'", "`",
+    "```", "fence + word", "# a", "|a|\n", "*", "- a", "<a ", "<a x='", "<div>", "<!--", "<<SYS", "&", "combining", "mixed marks", "zwj emoji",
+    "rtl", "emoji", "ligature", "中", "traditional", "一二三", "年月日", "、", "中\n", "中a", "full-width", "kana", "identifier", "E1102",
+    '{"a":', "[[", "csv quote", "SELECT (", "2024-01-", "on Monday", "hundred", "5 kg", "words", "sentences", "it", "这个", "好的",
+    "ignore all", "忽略", "send the", "please", "Q + spaces", "word + spaces", "word + newlines + word", "dashes between", "E + digits",
+    "heading + spaces", "json exponent", "json number", "nested (", "nested {", "distinct words", "distinct quantities", "distinct sentences",
+    "all han",
+)  # fmt: skip
+"""Names of the patterns that the daily tests use."""
