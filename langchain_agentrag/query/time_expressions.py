@@ -431,20 +431,20 @@ def time_range(question: str, now: datetime) -> TimeRange | None:
         question: The question; a time behind its first `MAX_QUESTION` characters is not read.
         now: The present, in the time zone whose days are meant.
     """
-    question, offsets = with_short_gaps(question[:MAX_QUESTION])
+    question = question[:MAX_QUESTION]
     text = _TITLE.sub(lambda title: " " * len(title[0]), question)  # a title or a quotation names no time
     if not any(map(str.isalnum, text)):
         text = question
+    text, offsets = with_short_gaps(text)
     bounds = _read_two_ends(text, now)
     if bounds is None and (mention := _first_mention(text, now)) is not None:
         bounds = _with_open_end(text, mention)
     if bounds is None:
         return None
     after, before, start, stop, relative = bounds
-    words = question[start:stop]
     if offsets:
         start, stop = offsets[start], offsets[stop - 1] + 1
-    return TimeRange(after, before, words, (start, stop), relative)
+    return TimeRange(after, before, question[start:stop], (start, stop), relative)
 
 
 def with_short_gaps(text: str) -> tuple[str, list[int]]:

@@ -352,6 +352,7 @@ def confidences(rows: Sequence[int], candidates: Candidates, other_speakers: Col
 # -- speakers -------------------------------------------------------------------------------------------------------
 
 _ROLES = word_list("speaker_roles")
+_MAX_NAME_LENGTH = 200  # characters; nobody has a longer name
 _MIN_NAME_LENGTH = 2  # characters; a single one occurs in every other question
 _HOMOGRAPHS = ENGLISH_STOP_WORDS | {"may"}  # function words that are also names: Will, May
 _WORD_OR_SENTENCE_END = re.compile(r"[\w.!?。！？]")
@@ -394,7 +395,7 @@ def other_speakers(query: str, speakers: Mapping[int, str]) -> dict[int, str]:
 
 def _mentions(text: str, speaker: str) -> Iterator[tuple[int, int]]:
     """Spans of a folded query that name the speaker."""
-    name = fold(speaker).strip()
+    name = fold(speaker[:_MAX_NAME_LENGTH]).strip()
     words = [name, *(part for part in name.split() if name.islower() or not part.islower())]
     known = {matching_form(word): word for word in words if _is_name(word)}
     if not known:
