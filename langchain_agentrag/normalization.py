@@ -31,6 +31,6 @@ def normalize(form: Literal["NFKC", "NFKD"], text: str) -> str:
 
 @cache
 def _long_runs() -> re.Pattern[str]:
-    marks = (chr(code) for code in range(0x300, 0x1F000) if not 0xD800 <= code < 0xE000)
-    marks = "".join(mark for mark in marks if unicodedata.combining(unicodedata.normalize("NFKD", mark)[0]))
+    characters = (chr(code) for code in range(0x300, 0x1F000))
+    marks = "".join(char for char in characters if unicodedata.combining(unicodedata.normalize("NFKD", char)[0]))
     return re.compile(rf"[{marks}]{{{_MOST_MARKS + 1},}}+")

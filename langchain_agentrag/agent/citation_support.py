@@ -358,21 +358,15 @@ def judge_by_rules(statement: str, passage: str) -> tuple[Support, str]:
     for quotation in quotations:
         if not _contains(known.without_spaces, quotation):
             return "unsupported", f"the passage does not say “{quotation[:60]}”"
-    facts = _facts(statement)
-    missing = facts.missing_from(known.facts)
+    missing = _facts(statement).missing_from(known.facts)
     if missing:
         return "unsupported", f"the passage does not hold {', '.join(missing)}"
-    for clause in _clauses(statement):
-        terms = _terms(clause)
-        closest = known.closest_clause(terms)
-        if _same_topic(terms, _terms(closest)) and _is_negated(clause) != _is_negated(closest):
-            return "contradicted", f"the passage says “{closest.strip()[:80]}”"
-    terms = _terms(statement)
-    similar = (window for window in known.windows if terms and window.has(terms))
-    if any(not facts.missing_from(_facts(window.text)) for window in similar):
-        return "supported", "the passage says so in these words"
-    if quotations and _is_mostly_quotation(statement):
-        return "supported", "it quotes the passage"
+    contradiction = next(filter(None, map(known.contradiction_of, _clauses(statement))), None)
+    if contradiction is not None:
+        return "contradicted", f"the passage says “{contradiction.strip()[:80]}”"
+    states = known.states(statement)
+    if states or (quotations and _is_mostly_quotation(statement)):
+        return "supported", "the passage says so in these words" if states else "it quotes the passage"
     return "unknown", ""
 
 
@@ -466,17 +460,30 @@ class _PassageReading:
         self._clauses_with: dict[str, list[int]] = {}
         sets: dict[frozenset[str], int] = {}
         for number, clause in enumerate(self._clauses):
-            terms = frozenset(_terms(clause))
-            if sets.setdefault(terms, number) == number:  # of clauses with the same terms the first
-                for term in terms:
+            distinct = frozenset(_terms(clause))
+            if sets.setdefault(distinct, number) == number:  # of clauses with the same terms the first
+                for term in distinct:
                     self._clauses_with.setdefault(term, []).append(number)
         sentences = _sentences(passage)
-        self.windows = tuple(
+        self._windows = tuple(
             _Window(text, terms := _terms(text), Counter(terms))
             for text in dict.fromkeys((*sentences, *(f"{first} {second}" for first, second in pairwise(sentences))))
         )
 
-    def closest_clause(self, terms: Iterable[str]) -> str:
+    def contradiction_of(self, clause: str) -> str | None:
+        """Return the clause with nearly the same words of which only one is negated; None without one."""
+        terms = _terms(clause)
+        closest = self._closest_clause(terms)
+        same_topic = _same_topic(terms, _terms(closest))
+        return closest if same_topic and _is_negated(clause) != _is_negated(closest) else None
+
+    def states(self, statement: str) -> bool:
+        """Return whether one or two sentences contain a statement in nearly the same words, with all its numbers."""
+        terms, facts = _terms(statement), _facts(statement)
+        similar = (window for window in self._windows if terms and window.has(terms))
+        return any(not facts.missing_from(_facts(window.text)) for window in similar)
+
+    def _closest_clause(self, terms: Iterable[str]) -> str:
         """Return the clause that shares most terms, the first of equals; "" without a clause."""
         shared = Counter(number for term in set(terms) for number in self._clauses_with.get(term, ()))
         if not shared:

@@ -314,14 +314,14 @@ def _check_statement(
         support, reason = judge_by_rules(text, passage)
         by = "rules"
         if support == "unknown":
-            support, reason = _ask_judge(judge, passage, text)
+            support, reason = _ask_judge(judge, passage, text, reason)
             by = "" if support == "unknown" else "judge"
     return Statement(text, start, end, statuses, support, reason, by)
 
 
-def _ask_judge(judge: Judge | None, passage: str, statement: str) -> tuple[Support, str]:
+def _ask_judge(judge: Judge | None, passage: str, statement: str, reason: str) -> tuple[Support, str]:
     if judge is None:
-        return "unknown", "rules cannot tell, and there is no judge"
+        return "unknown", f"{reason or 'rules cannot tell'}, and there is no judge"
     try:
         verdict = judge(passage, statement)
     except Exception as error:  # noqa: BLE001  any model

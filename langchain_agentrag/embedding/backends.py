@@ -24,8 +24,8 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_agentrag.embedding.embedder import Backend, Embedder, Prefixes, prefixes_for, short_error
 from langchain_agentrag.errors import EmbeddingError, MissingExtraError, UsageError
-from langchain_agentrag.normalization import normalize
 from langchain_agentrag.metadata import short_repr
+from langchain_agentrag.normalization import normalize
 
 Model = Any
 """An embedding object of another library."""

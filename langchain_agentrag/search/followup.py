@@ -193,7 +193,7 @@ def is_elliptical(text: str) -> bool:
 
 
 def is_followup(text: str) -> bool:
-    """Whether a question cannot be understood without the conversation before it; never one of over 2,000 characters."""
+    """Whether a question of at most 2,000 characters cannot be understood without the conversation before it."""
     if len(text) > _MAX_TURN:
         return False
     plain, led = _stripped(_QUOTED.sub("quotation", to_simplified(text)))  # a quotation names its topic

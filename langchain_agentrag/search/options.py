@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from numbers import Integral, Real
-from typing import Annotated, Any, TypedDict, get_args, get_type_hints
+from typing import Annotated, Any, TypedDict, cast, get_args, get_type_hints
 
 import numpy as np
 
@@ -63,13 +63,13 @@ def check_count(name: str, value: object) -> int:
 
 
 def _check_share(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= cast("float", value) <= 1:
         raise InvalidQueryError(f"Cannot search with {name}={short_repr(value)}: it is a number from 0 to 1.")
     return float(value)
 
 
 def _check_seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value <= sys.float_info.max:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < cast("float", value) <= sys.float_info.max:
         raise InvalidQueryError(f"Cannot search with {name}={short_repr(value)}: it is a number of seconds above 0.")
     return float(value)
 

@@ -46,7 +46,9 @@ def main() -> int:
             length, seconds = growth.longest
             label = f"{name} ({way})" if way else name
             mark = f" **{growth.fault}**" if growth.fault else ""
-            print(f"| {label} | {worst}{mark} | {growth.exponent:.2f} | {seconds * 1000:.1f} | {length:,} |", flush=True)
+            print(
+                f"| {label} | {worst}{mark} | {growth.exponent:.2f} | {seconds * 1000:.1f} | {length:,} |", flush=True
+            )
     print(f"\n{measured} pairs of function and pattern, {faults} faults, {time.monotonic() - started:.0f} s")
     return 1 if faults else 0
 

@@ -19,7 +19,9 @@ def text_functions() -> set[str]:
     for path in root.rglob("*.py"):
         relative = path.relative_to(root).with_suffix("")
         module = ".".join(part for part in relative.parts if part != "__init__")
-        names |= {f"{module}.{name}".lstrip(".") for name in _functions(ast.parse(path.read_text(encoding="utf-8")).body)}
+        names |= {
+            f"{module}.{name}".lstrip(".") for name in _functions(ast.parse(path.read_text(encoding="utf-8")).body)
+        }
     return names
 
 
@@ -29,7 +31,13 @@ def _functions(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
             yield from _functions(node.body, f"{prefix}{node.name}.")
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             arguments = node.args
-            parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+            parameters = [
+                *arguments.posonlyargs,
+                *arguments.args,
+                *arguments.kwonlyargs,
+                arguments.vararg,
+                arguments.kwarg,
+            ]
             annotations = (parameter.annotation for parameter in parameters if parameter is not None)
             if any(annotation is not None and _TEXT.search(ast.unparse(annotation)) for annotation in annotations):
                 yield prefix + node.name

@@ -6,13 +6,19 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from sqlalchemy import create_engine
-
-from langchain_agentrag import Analyzer, Chunking, DualIndexer, HashingEmbeddings, filters, metadata, notebook, times, types
+from langchain_agentrag import (
+    Analyzer,
+    Chunking,
+    DualIndexer,
+    HashingEmbeddings,
+    filters,
+    metadata,
+    notebook,
+    times,
+    types,
+)
 from langchain_agentrag.agent import (
     budget,
     canonical_json,
@@ -32,8 +38,8 @@ from langchain_agentrag.connectors.memory import backend as memory_backend
 from langchain_agentrag.connectors.memory import dialogue, messages, turns
 from langchain_agentrag.connectors.sql import engine as sql_engine
 from langchain_agentrag.connectors.sql import rows as sql_rows
-from langchain_agentrag.embedding import backends, embedder
-from langchain_agentrag.evaluation import question_generation, relevance
+from langchain_agentrag.embedding import embedder
+from langchain_agentrag.evaluation import question_generation
 from langchain_agentrag.guard.validation import ArgumentSchema
 from langchain_agentrag.langgraph import items
 from langchain_agentrag.llama_index import ingestion, query_engine
@@ -97,7 +103,12 @@ def _encoded(read: Callable[[bytes], object]) -> Call:
 
 @cache
 def _schema() -> ArgumentSchema:
-    properties = {"a": {"type": "integer"}, "b": {"type": "object"}, "c": {"type": "string", "maxLength": 5}, "d": {"type": "number"}}
+    properties = {
+        "a": {"type": "integer"},
+        "b": {"type": "object"},
+        "c": {"type": "string", "maxLength": 5},
+        "d": {"type": "number"},
+    }
     return ArgumentSchema({"type": "object", "properties": properties, "required": ["a"]})
 
 
@@ -132,7 +143,9 @@ def _tool_call(text: str) -> object:
 
 
 def _answer_source(text: str, answer: str | None = None) -> object:
-    return citations.check_citations(answer or "The pump was serviced on 3 May 2024 [1]. It uses 3 kg of oil [1].", [_hit(text)])
+    return citations.check_citations(
+        answer or "The pump was serviced on 3 May 2024 [1]. It uses 3 kg of oil [1].", [_hit(text)]
+    )
 
 
 def _model(text: str) -> Callable[[str], str]:
@@ -145,18 +158,28 @@ def _route_by_model(text: str) -> object:
 
 
 def _repair(text: str) -> object:
-    return [_schema().validate(value) for value in (text, {"a": text, "b": text, "c": text, "d": text}, {text: 1, "a": 1})]
+    return [
+        _schema().validate(value) for value in (text, {"a": text, "b": text, "c": text, "d": text}, {text: 1, "a": 1})
+    ]
 
 
 def _tool_search(text: str) -> object:
     arguments = tool_arguments.search_arguments("en", 5)
-    values: list[dict[str, Any]] = [{"query": text}, {"query": "a", "filter": text}, {"query": "a", "k": text}, {"query": "a", "after": text}]
+    values: list[dict[str, Any]] = [
+        {"query": text},
+        {"query": "a", "filter": text},
+        {"query": "a", "k": text},
+        {"query": "a", "after": text},
+    ]
     return [_validated(arguments, value) for value in values]
 
 
 def _tool_read(text: str) -> object:
     arguments = tool_arguments.read_arguments("zh")
-    return [_validated(arguments, value) for value in ({"doc_id": text}, {"doc_id": f"a#{text}"}, {"doc_id": "a", "chunk_id": text})]
+    return [
+        _validated(arguments, value)
+        for value in ({"doc_id": text}, {"doc_id": f"a#{text}"}, {"doc_id": "a", "chunk_id": text})
+    ]
 
 
 def _validated(model: Any, value: Mapping[str, Any]) -> object:
@@ -325,7 +348,7 @@ CALLS: dict[str, dict[str, Call]] = {
     "connectors.sql.engine.check_select": {
         dialect or "none": lambda text, dialect=dialect: sql_engine.check_select(text, dialect) for dialect in ("sqlite", "postgresql")
     },
-    "connectors.sql.rows.converter": {"": lambda text: (sql_rows.converter("NUMERIC(10,2)", "sqlite"))(text)},  # type: ignore[misc]
+    "connectors.sql.rows.converter": {"": sql_rows.converter("NUMERIC(10,2)", "sqlite")},  # type: ignore[dict-item]
     "connectors.sql.rows.unique_names": {"": lambda text: sql_rows.unique_names([text, text])},
     "connectors.sql.rows.template_parts": {"": lambda text: _value_error(sql_rows.template_parts, text)},
     "connectors.sql.rows.key_text": {"": lambda text: sql_rows.key_text((text, text))},
@@ -377,7 +400,7 @@ CALLS: dict[str, dict[str, Call]] = {
     "langgraph.items.item_id": {"": lambda text: items.item_id((text,), text)},
     "langgraph.items.namespace_of_id": {"": lambda text: items.namespace_of_id(items.item_id((text,), text))},
     "llama_index.ingestion.chinese_sentence_splitter": {"": ingestion.chinese_sentence_splitter},
-    "llama_index.query_engine.citations": {"": lambda text: query_engine._REFERENCE.findall(text)},
+    "llama_index.query_engine.citations": {"": query_engine._REFERENCE.findall},
     # -- query ----
     "query.lenient_json.read_json_objects": {"": lenient_json.read_json_objects},
     "query.model_route.route_by_model": {"answer": _route_by_model},

@@ -19,9 +19,9 @@ _REPEATED = {
     "[1]": "[1]", "[1, ": "[1, ", "[ ": "[ ", "[a](": "[a](", "![](": "![](", "![": "![",
     '"': '"', "'": "'", "`": "`", "```": "```\n", "~~~": "~~~\n", "quoted": '"a" ', "'a": "'a ",
     "#": "#", "# ": "# ", "# a": "# a\n", "h1-6": "# a\n## b\n### c\n", "|": "|", "| ": "| ", "|-|": "|-|", "|a|\n": "|a|\n|-|\n", "*": "*", "**": "**a",
-    "- a": "- a\n", "1. a": "1. a\n", "> ": "> ", ">": ">", "---\n": "---\n", "===\n": "a\n===\n", "a:\n": "a:\n",
-    "<a ": "<a ", "<a>": "<a>", "<div>": "<div>", "<a x='": "<a x='", "<x y=\"": "<x y=\"'", "<!--": "<!--", "<![CDATA[": "<![CDATA[", "<?xml": "<?xml ",
-    "<think>": "<think>", "<system ": "<system ", "<|": "<|", "<<SYS": "<< SYS ", "&amp;": "&amp;", "&": "&#", "<table>": "<table><tr><td>",
+    "- a": "- a\n", "1. a": "1. a\n", "> ": "> ", "---\n": "---\n", "===\n": "a\n===\n", "a:\n": "a:\n",
+    "<a ": "<a ", "<a>": "<a>", "<div>": "<div>", "<a x='": "<a x='", '<x y="': "<x y=\"'", "<!--": "<!--", "<![CDATA[": "<![CDATA[", "<?xml": "<?xml ",
+    "<think>": "<think>", "<system ": "<system ", "<|": "<|", "<<SYS": "<< SYS ", "&amp;": "&amp;", "&#": "&#", "<table>": "<table><tr><td>",
     "combining": "e\u0301", "marks": "\u0301", "mixed marks": "\u0301\u0323", "zwj": "\u200d", "zwj emoji": "👩\u200d", "rtl": "\u202e", "soft hyphen": "\u00ad",
     "tag characters": "\U000e0061", "variation": "\ufe0f", "emoji": "😀", "flags": "🇩", "cyrillic": "aа", "greek": "αa", "ligature": "ﷺ",
     "中": "中", "distinct han": "的一是在不了有和人这中大为上个国我以要他", "traditional": "漢", "一": "一", "一二三": "一二三", "十": "十", "万": "万", "百分之": "百分之",
@@ -29,7 +29,7 @@ _REPEATED = {
     "中 ": "中 ", "中\n": "中\n", "中a": "中a", "中1": "中1", "中。": "中。", "full-width": "Ａ", "full-width digits": "１", "kana": "カ", "hangul": "한",
     "jamo": "\u1100\u1161", "thai": "ก",
     "base64": "QUJD+/9z", "hex": "deadbeef", "identifier": "long_identifier_", "camel": "CamelCase", "E1102": "E1102 ", "v1.2.": "v1.2.",
-    '{"a":': '{"a":', '{"': '{"', '{"a":1,': '{"a":1,', "[[": "[[", "[{": "[{", '[1,': "[1,", '"\\': '"\\"', "｛“a”：": "｛“a”：", "“a": "“a，", '{a: ': "{a: ",
+    '{"a":': '{"a":', '{"': '{"', '{"a":1,': '{"a":1,', "[[": "[[", "[{": "[{", "[1,": "[1,", '"\\': '"\\"', "｛“a”：": "｛“a”：", "“a": "“a，", "{a: ": "{a: ",
     "yaml": "a: b\n", "yaml list": "- - ", "csv quote": '"a,', 'csv ""': '"",', "a,b": "a,b\n", "k=v": "k=v;",
     "SELECT (": "SELECT (", "((": "((1)+", "--": "-- a\n", "/*": "/*", "NOT": "NOT ", "a AND": "a AND ", "CASE": "CASE WHEN 1 THEN ",
     "'a' ||": "'a'||", "SELECT": "SELECT 1 UNION ",
@@ -44,8 +44,8 @@ _REPEATED = {
     "i g n": "i g n o r e ", "h.o.w": "h.o.w.", "以后": "以后", "记住": "记住", "to ai": "note to ai ", "致": "致所有", "if you": "if you are an ", "解码": "解码",
     "reveal": "reveal ", "输出": "输出", "decode": "decode and ", "passage": "passage ", "[/": "[/inst ", "action": "action: a ", "行动": "行动:a ",
     "please": "please you must call ", "立即": "立即调用", "your": "your limits ", "给你": "给你定的", "将": "将之前", "取消": "取消你", "{name": '{"name":"a",',
-    "class": "class a\n", "public": "public static ", "indented": "  def a():\n    b\n\n", "}": "}\n", "title:": "title: a\n",
-    "Q:": "Q: is it so?\nA: it is\n", "问": "问：是吗\n答：是\n", "$": "${A}", "${": "${", "$$": "$${", "C++": "C++#", "a'": "a's ",
+    "class": "class a\n", "public": "public static ", "indented": "  def a():\n    b\n\n", "}\n": "}\n", "title:": "title: a\n",
+    "Q:": "Q: is it so?\nA: it is\n", "问": "问：是吗\n答：是\n", "${A}": "${A}", "${": "${", "$$": "$${", "C++": "C++#", "a'": "a's ",
 }  # fmt: skip
 
 
@@ -144,7 +144,9 @@ PATTERNS: dict[str, Pattern] = {
     "long lines": _joined(lambda n: "word " * 300 + str(n), "\n"),
     "rare han": _joined(lambda n: chr(0x3400 + n % 6000), ""),
     "all han": _joined(lambda n: chr(0x4E00 + n % 20000), ""),
-    "ordinary": _run("The pump of hall 3 was serviced on 3 May 2024 by Ms Lin; error E1102 is solved. 三号泵已于五月三日检修。\n"),
+    "ordinary": _run(
+        "The pump of hall 3 was serviced on 3 May 2024 by Ms Lin; error E1102 is solved. 三号泵已于五月三日检修。\n"
+    ),
 }
 """Name → function that returns a text of about n characters."""
 

@@ -72,7 +72,9 @@ def _faults(name, patterns, length):
             }
     finally:
         logging.disable(logging.NOTSET)
-    return [f"{name} ({way}) on {pattern}: {growth.fault}" for (way, pattern), growth in growths.items() if growth.fault]
+    return [
+        f"{name} ({way}) on {pattern}: {growth.fault}" for (way, pattern), growth in growths.items() if growth.fault
+    ]
 
 
 # -- queries are cut, and the result says so --------------------------------------------------------------------------

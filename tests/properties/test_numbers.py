@@ -6,6 +6,7 @@ Python raises `ValueError` for integers of more than 4,300 digits, `OverflowErro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from decimal import Decimal
@@ -27,7 +28,7 @@ from langchain_agentrag.text.numerals import number_variants, read_chinese, read
 from langchain_agentrag.times import check_duration, check_time, parse_time
 from langchain_agentrag.types import Hit
 
-LENGTHS = (19, 20, 280, 281, 310, 4_300, 4_301, 20_000)
+LENGTHS = (19, 281, 310, 4_301)
 WRITTEN = [
     *("9" * length for length in LENGTHS),
     *("1" + ",000" * (length // 4) for length in LENGTHS),
@@ -45,7 +46,12 @@ WRITTEN = [
     "百分之٣٣",
     "∞ NaN inf -inf 1e999",
 ]
-SENTENCES = ["It weighs {} kg and costs ${} per hour.", "它重{}公斤，占百分之{}，每小时{}元。", "On 3 May {} the pump ran {}th.", "[{}] it is so [1-{}]."]
+SENTENCES = [
+    "It weighs {} kg and costs ${} per hour.",
+    "它重{}公斤，占百分之{}，每小时{}元。",
+    "On 3 May {} the pump ran {}th.",
+    "[{}] it is so [1-{}].",
+]
 HUGE = [10**18, 2**63, 10**30, 10**308, 10**309, 10**4_300, 10**5_000]
 
 
@@ -64,7 +70,11 @@ def test_text_with_a_number_of_any_size_is_read(number):
         number_variants(text)
         Analyzer().analyze_query(text[:5_000])
         parse_time(number)
-        for answer, passage in ((f"{text} [1].", "It weighs 5 kg. 它重五公斤。"), ("It weighs 5 kg [1]. 它重五公斤[1]。", text), (f"{text} [1].", text)):
+        for answer, passage in (
+            (f"{text} [1].", "It weighs 5 kg. 它重五公斤。"),
+            ("It weighs 5 kg [1]. 它重五公斤[1]。", text),
+            (f"{text} [1].", text),
+        ):
             report = check_citations(answer, [Hit("d", 0, passage, 0.5)])
             assert str(report)
         judge_by_rules(text, text.replace("kg", "t"))
@@ -78,6 +88,15 @@ def test_a_chinese_numeral_of_any_length_is_read_or_not(length):
         assert read_chinese_strictly(numeral.replace("点", "")) is None
 
 
+def _refusal(call) -> str:
+    """Return the error of ours with which a call is refused; "" if it is not. Any other error is a failure."""
+    try:
+        call()
+    except (AgentRagError, ValidationError) as error:
+        return str(error)
+    return ""
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     with DualIndexer(tmp_path_factory.mktemp("store"), embeddings=HashingEmbeddings(32)) as indexer:
@@ -85,10 +104,30 @@ def store(tmp_path_factory):
         yield indexer
 
 
-@pytest.mark.parametrize("number", [*HUGE, *(-number for number in HUGE), math.inf, -math.inf, math.nan, 1e308], ids=lambda n: f"{n:.3g}" if isinstance(n, float) else f"{'-' if n < 0 else ''}2**{n.bit_length()}")
+@pytest.mark.parametrize(
+    "number",
+    [*HUGE, *(-number for number in HUGE), math.inf, -math.inf, math.nan, 1e308],
+    ids=lambda n: f"{n:.3g}" if isinstance(n, float) else f"{'-' if n < 0 else ''}2**{n.bit_length()}",
+)
 def test_arguments_of_any_size_are_taken_or_refused_with_an_error_of_ours(store, number):
     calls = [
-        *(lambda name=name: store.search("pump", 1, **{name: number}) for name in ("fetch_k", "diversity", "score_threshold", "collapse", "neighbours", "recency", "after", "before", "now", "max_per_document", "rerank_timeout", "rewrite_timeout")),
+        *(
+            lambda name=name: store.search("pump", 1, **{name: number})
+            for name in (
+                "fetch_k",
+                "diversity",
+                "score_threshold",
+                "collapse",
+                "neighbours",
+                "recency",
+                "after",
+                "before",
+                "now",
+                "max_per_document",
+                "rerank_timeout",
+                "rewrite_timeout",
+            )
+        ),
         lambda: store.search("pump", number),
         lambda: store.search("pump", 1, weights=(number, 0.5)),
         lambda: store.search("pump", 1, weights=(number, 1)),
@@ -101,10 +140,7 @@ def test_arguments_of_any_size_are_taken_or_refused_with_an_error_of_ours(store,
         lambda: check_weights((number, 1.5)),
     ]
     for call in calls:
-        try:
-            call()
-        except AgentRagError as error:
-            assert len(str(error)) < 2_000
+        assert len(_refusal(call)) < 2_000
 
 
 def test_a_negative_duration_of_any_size_is_refused():
@@ -113,26 +149,37 @@ def test_a_negative_duration_of_any_size_is_refused():
             check_duration("recency", number)
 
 
-@pytest.mark.parametrize("written", ["9" * 5_000, "1e300", "1e999", "-1e300", "0x10", "1_0", "9" * 30, "nan", "inf", "1." + "0" * 5_000])
+@pytest.mark.parametrize(
+    "written", ["9" * 5_000, "1e300", "1e999", "-1e300", "0x10", "1_0", "9" * 30, "nan", "inf", "1." + "0" * 5_000]
+)
 def test_a_model_may_write_any_number(store, written):
     for schema, fields in (
-        (read_arguments("en"), ({"doc_id": f"d#{written}"}, {"doc_id": "d", "chunk_id": written}, {"doc_id": "d", "before": written})),
-        (search_arguments("zh", 5), ({"query": "a", "k": written}, {"query": "a", "after": written}, {"query": "a", "filter": f'{{"n": {written}}}'})),
+        (
+            read_arguments("en"),
+            ({"doc_id": f"d#{written}"}, {"doc_id": "d", "chunk_id": written}, {"doc_id": "d", "before": written}),
+        ),
+        (
+            search_arguments("zh", 5),
+            (
+                {"query": "a", "k": written},
+                {"query": "a", "after": written},
+                {"query": "a", "filter": f'{{"n": {written}}}'},
+            ),
+        ),
     ):
         for arguments in fields:
-            try:
+            read = None
+            with contextlib.suppress(ValidationError):
                 read = schema.model_validate(arguments)
-            except ValidationError as error:
-                assert "Exceeds the limit" not in str(error)
-                continue
+            refusal = _refusal(lambda schema=schema, arguments=arguments: schema.model_validate(arguments))
+            assert "Exceeds the limit" not in refusal
             if isinstance(getattr(read, "chunk_id", None), int):
-                try:
-                    store.read(read.doc_id, read.chunk_id)
-                except AgentRagError as error:
-                    assert len(str(error)) < 20_000
+                assert len(_refusal(lambda read=read: store.read(read.doc_id, read.chunk_id))) < 20_000
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a": ' + "9" * 5_000 + "}", "1" * 5_000, "[1]", "{"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, '{"a": ' + "9" * 5_000 + "}", "1" * 5_000, "[1]", "{"]
+)
 def test_json_of_any_depth_and_with_any_number_is_refused_with_words(text):
     with pytest.raises(typer.BadParameter) as refused:
         parse_filter(text)

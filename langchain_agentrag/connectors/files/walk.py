@@ -236,15 +236,20 @@ def check_globs(setting: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
     for pattern in globs:
         if not _is_valid_glob(pattern):
             raise UsageError(
-                f"FileSystemConnector({setting}={short_repr(pattern)}): a pattern of at most 1,000 characters is relative to the folder, with '/' between "
-                "names, like 'docs/*.md' or '**/*.{md,txt}'; it has no leading '/', no '..', and its brackets are "
-                "balanced."
+                f"FileSystemConnector({setting}={short_repr(pattern)}): a pattern is relative to the folder, at most "
+                f"{_MAX_GLOB:,} characters, with '/' between names, like 'docs/*.md' or '**/*.{{md,txt}}'; it has no "
+                "leading '/', no '..', and its brackets are balanced."
             )
     return globs
 
 
 def _is_valid_glob(pattern: object) -> bool:
-    if not isinstance(pattern, str) or not 0 < len(pattern) <= _MAX_GLOB or pattern.startswith("/") or ".." in pattern.split("/"):
+    if (
+        not isinstance(pattern, str)
+        or not 0 < len(pattern) <= _MAX_GLOB
+        or pattern.startswith("/")
+        or ".." in pattern.split("/")
+    ):
         return False
     try:
         _glob(pattern)
