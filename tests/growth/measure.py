@@ -26,6 +26,9 @@ LIMIT = 2.0
 ABOVE_NOISE = 0.004
 """Seconds; shorter calls say nothing about growth."""
 
+SUSPICIOUS = 6 * ABOVE_NOISE
+"""Seconds up to which a call is quick enough, however it grows; `python -m tests.growth` measures longer texts."""
+
 MAX_EXPONENT = 1.4
 """Largest growth: n log n has 1.1 between 10,000 and 100,000 characters, and a cache that overflows adds a little."""
 
@@ -93,7 +96,7 @@ class Growth:
         n, seconds = self.longest
         if seconds == math.inf:
             return f"more than {LIMIT} s for {n:,} characters"
-        if seconds > 8 * ABOVE_NOISE and self.exponent > MAX_EXPONENT:
+        if seconds > SUSPICIOUS and self.exponent > MAX_EXPONENT:
             return f"grows with the power {self.exponent:.2f}: {seconds:.2f} s for {n:,} characters"
         if seconds > ENOUGH / 2 and seconds / n > MAX_PER_CHARACTER:
             return f"{seconds / n * 1e6:.0f} µs per character"
@@ -130,10 +133,13 @@ def measure(call: Call, pattern: Pattern, lengths: Sequence[int], repeats: int =
 
 
 def growth_of(call: Call, pattern: Pattern, last: int, *, again: bool = True) -> Growth:
-    """Measure a call at a quarter of a length and at the length; what looks like a fault, at doubling lengths too.
+    """Measure a call at a length, and at a quarter of it if it is slow; what looks like a fault, at doubling lengths too.
 
     A fault counts if it is there in each of three measurements, since the machine may be busy with other things.
     """
+    growth = measure(call, pattern, (last,))
+    if not growth.error and growth.longest[1] <= SUSPICIOUS:
+        return growth
     growth = measure(call, pattern, (last // 4, last))
     for repeats in (1, 2, 3) if again else ():
         if not growth.fault or growth.error:

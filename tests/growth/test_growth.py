@@ -19,7 +19,10 @@ from tests.growth.functions import CALLS, EXEMPT, TEXT_PACKAGES, _indexer
 from tests.growth.measure import growth_of, refused_or_done
 from tests.growth.patterns import DAILY, PATTERNS
 
-DAILY_LENGTH = 8_000
+DAILY_LENGTH = 6_000
+SLOW = ("indexer.*", "query.router.*", "query.rules.*", "search.followup.c*", "agent.tool_replies.*", "agent.citation*", "cli.*",
+        "agent.prompt_injection.PassageSafety.name", "text.chunking.*", "agent.sufficiency.*")  # fmt: skip
+"""Functions of which the daily tests try every fourth pattern only."""
 
 
 def test_every_public_function_with_a_text_is_measured_or_exempt_with_a_reason():
@@ -48,7 +51,8 @@ def test_every_measured_or_exempt_function_exists():
 
 @pytest.mark.parametrize("name", CALLS)
 def test_time_grows_with_the_length_of_the_text(name):
-    faults = _faults(name, DAILY, DAILY_LENGTH)
+    slow = any(fnmatch.fnmatchcase(name, pattern) for pattern in SLOW)
+    faults = _faults(name, DAILY[::4] if slow else DAILY, DAILY_LENGTH)
     assert not faults, "\n".join(faults)
 
 
