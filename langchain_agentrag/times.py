@@ -133,11 +133,12 @@ def check_duration(name: str, value: object) -> timedelta:
         InvalidQueryError: the value is anything else.
     """
     duration = value
-    if isinstance(duration, int | float) and not isinstance(duration, bool) and math.isfinite(duration):
+    if isinstance(duration, int | float) and not isinstance(duration, bool) and -math.inf < duration < math.inf:
+        seconds = duration
         try:
-            duration = timedelta(seconds=duration)
+            duration = timedelta(seconds=seconds)
         except OverflowError:
-            duration = timedelta.max
+            duration = timedelta.max if seconds > 0 else timedelta.min
     if not isinstance(duration, timedelta) or duration <= timedelta(0):
         raise InvalidQueryError(
             f"{name}={short_repr(value)} must be a positive duration: timedelta(days=7), or a number of seconds."

@@ -16,6 +16,7 @@ TextKind = Literal["plain", "markdown", "code"]
 
 
 _LOCATOR_KEYS = ("page", "sheet", "slide", "row", "cell", "line")
+_MOST_DIGITS = 18  # of an ordinal; no document has as many chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,14 @@ def format_locator(locator: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {locator[name]}" for name in _LOCATOR_KEYS if name in locator)
 
 
+def split_reference(reference: str) -> tuple[str, int] | None:
+    """Return document id and ordinal of "doc_id#chunk_id"; None for anything else."""
+    doc_id, separator, number = reference.rpartition("#")
+    if not separator or not number.isdecimal() or len(number) > _MOST_DIGITS:
+        return None
+    return doc_id, int(number)
+
+
 def short_id_of(doc_id: str, chunk_id: int) -> str:
     """Return the short id of a chunk for citations: "c" and six hexadecimal digits, stable across searches."""
     address = f"{doc_id}#{chunk_id}".encode("utf-8", "surrogatepass")
@@ -314,7 +323,8 @@ class Hits(list[Hit]):
         query: The question.
         searched: Query that was run: the question, completed from the conversation if it was a follow-up.
         mode: Indexes that were used.
-        degraded: One "index: reason" per index that failed; empty when all is well.
+        degraded: One "index: reason" per index that failed, or "query: …" when only the beginning of a long query was
+            searched; empty when all is well.
         trace: Trace of the search, with `explain=True`; else None.
     """
 

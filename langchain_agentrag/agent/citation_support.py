@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from langchain_agentrag.normalization import normalize
 from langchain_agentrag.text.numerals import (
     CHINESE_DIGITS,
     CHINESE_UNITS,
@@ -74,20 +75,22 @@ _MONTH = (
 )
 _DAY, _YEAR = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?", r"(?P<year>1\d{3}|20\d{2})"
 
-_IDENTIFIER = re.compile(
-    r"(?<![\w.])(?=[\w.\-/:]*\d)(?=[\w.\-/:]*[A-Za-z])[A-Za-z0-9]+(?:[._\-/:]?[A-Za-z0-9]+)*", re.A
-)
-_DOTTED_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+){2,}(?![\w.])", re.A)
-_NUMBER_WITH_UNIT = re.compile(r"^[\d.,]+(?:k|[a-z°℃%]{1,4}(?:/[a-z]{1,4})?)$", re.I)
+_CODE_RUN = re.compile(r"[\w.\-/:]++", re.A)
+_IDENTIFIER = re.compile(r"(?<![\w.])[A-Za-z0-9]++(?:[._\-/:][A-Za-z0-9]++)*+", re.A)
+_LAST_DIGIT = re.compile(r".*\d", re.A | re.S)
+_LAST_LETTER = re.compile(r".*[A-Za-z]", re.S)
+_DOTTED_NUMBER = re.compile(r"(?<![\w.])\d++(?:\.\d++){2,}+(?![\w.])", re.A)
+_NUMBER_WITH_UNIT = re.compile(r"^[\d.,]++(?:k|[a-z°℃%]{1,4}(?:/[a-z]{1,4})?)$", re.I)
 _ARABIC = re.compile(
     r"(?<![\d.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?(万亿|万|亿|千|百|k\b|thousand|million|billion|dozen))?",
     re.A | re.I,
 )
 _CHINESE = re.compile(
-    rf"百分之(?P<per>(?:{_CHINESE_DIGIT}|[万点])+|\d+(?:\.\d+)?)|(?P<plain>(?!(?:(?<=\d)|(?<=\d\s))[千百]){_CHINESE_DIGIT}(?:{_CHINESE_DIGIT}|[万亿点])*)"
+    rf"百分之(?P<per>(?:{_CHINESE_DIGIT}|[万点])+|[0-9]+(?:\.[0-9]+)?)|(?P<plain>(?!(?:(?<=\d)|(?<=\d\s))[千百]){_CHINESE_DIGIT}(?:{_CHINESE_DIGIT}|[万亿点])*)"
 )
 _NUMBER_WORD = "(?:" + "|".join([*ENGLISH_NUMBERS, "hundred", "thousand", "million", "billion", "dozen", "and"]) + ")"
-_ENGLISH = re.compile(rf"\b{_NUMBER_WORD}(?:[\s-]+{_NUMBER_WORD})*\b", re.I)
+_ENGLISH = re.compile(rf"\b{_NUMBER_WORD}(?:[\s-]++{_NUMBER_WORD})*\b", re.I)
+_MAX_NUMBER_WORDS = 30  # a longer row of number words is no number
 _DATE_NUMBER = rf"(?:\d{{1,4}}|{_CHINESE_DIGIT}{{1,4}})"
 _DATES = [
     re.compile(pattern, re.I | re.A)
@@ -144,14 +147,33 @@ class Quantity:
 
 def find_identifiers(text: str) -> set[str]:
     """Return the identifiers with digits (E1102, v1.2.3, 10.20.30.40) in lower case; "30mm" is a number, not one."""
-    matches = (match[0] for pattern in (_IDENTIFIER, _DOTTED_NUMBER) for match in pattern.finditer(text))
-    return {identifier.lower().strip(".-/:") for identifier in matches if not _NUMBER_WITH_UNIT.match(identifier)}
+    spans = (*_identifier_spans(text), *(match.span() for match in _DOTTED_NUMBER.finditer(text)))
+    identifiers = (text[start:end] for start, end in spans)
+    return {identifier.lower().strip(".-/:") for identifier in identifiers if not _NUMBER_WITH_UNIT.match(identifier)}
+
+
+def _identifier_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of identifiers, with a digit and a letter in the rest of their run of letters and joints."""
+    for run in _CODE_RUN.finditer(text):
+        digit, letter = (last.match(text, *run.span()) for last in (_LAST_DIGIT, _LAST_LETTER))
+        if digit is None or letter is None:
+            continue
+        latest = min(digit.end(), letter.end()) - 1  # a later start has no digit, or no letter
+        for match in _IDENTIFIER.finditer(text, *run.span()):
+            if match.start() > latest:
+                break
+            yield match.span()
 
 
 def find_quantities(text: str) -> list[Quantity]:
     """Return the numbers of a text, in Arabic or Chinese numerals or English words; none within identifiers."""
-    for pattern in (_DOTTED_NUMBER, _IDENTIFIER):
-        text = pattern.sub(lambda match: match[0] if _NUMBER_WITH_UNIT.match(match[0]) else " " * len(match[0]), text)
+    for find in (lambda text: [match.span() for match in _DOTTED_NUMBER.finditer(text)], _identifier_spans):
+        pieces, position = [], 0
+        for start, end in find(text):
+            if not _NUMBER_WITH_UNIT.match(text[start:end]):
+                pieces += [text[position:start], " " * (end - start)]
+                position = end
+        text = "".join([*pieces, text[position:]])
     return [*_arabic_quantities(text), *_chinese_quantities(text), *_english_quantities(text)]
 
 
@@ -237,6 +259,8 @@ def _english_quantities(text: str) -> Iterator[Quantity]:
         words = [word for word in re.split(r"[\s-]+", match[0].lower()) if word != "and"]
         if not words or (words[0] not in ENGLISH_NUMBERS and _follows_digit(text, match.start())):
             continue  # "2 million" is an Arabic number
+        if len(words) > _MAX_NUMBER_WORDS:
+            continue
         value = read_english(words)
         quantity = _quantity(text, Fraction(value), *match.span())
         yield replace(quantity, certain=value > 1 and (value > 10 or bool(quantity.unit)))  # noqa: PLR2004
@@ -255,6 +279,14 @@ Support = Literal["supported", "unsupported", "contradicted", "unknown"]
 _MIN_TERMS_IN_ORDER = 0.85  # share of a statement's terms that a passage must contain in one place and in order
 _MIN_SHARED_TERMS = 0.6  # of the shorter of two clauses, for both to be about the same thing
 _MIN_QUOTATION = 4  # characters
+
+MAX_STATEMENT = 2_000
+"""Longest statement that the rules judge, in characters."""
+
+MAX_PASSAGE = 40_000
+"""Longest passage that the rules judge a statement by, in characters; the default chunk has 1,500."""
+
+_OMISSION = re.compile(r"…+|\.{3,}|\[…\]")
 
 _QUOTED = re.compile(r"“([^“”]+)”|「([^「」]+)」|『([^『』]+)』|\"([^\"\n]+)\"|‘([^‘’]{6,})’|«([^«»]+)»")
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+")
@@ -278,7 +310,7 @@ _NO_NEGATION_EN = re.compile(
 
 def fold_text(text: str) -> str:
     """Return the text for comparison: NFKC, lower case, simplified, single spaces, no invisible characters."""
-    folded = unicodedata.normalize("NFKC", text).lower()
+    folded = normalize("NFKC", text).lower()
     folded = "".join(char for char in folded if unicodedata.category(char) not in {"Cf", "Cc"} or char.isspace())
     folded = folded.replace("‘", "'").replace("’", "'").replace("“", '"').replace("”", '"')
     return _HAN_RUN.sub(lambda match: to_simplified(match[0]), " ".join(folded.split()))
@@ -295,9 +327,13 @@ def contains_quotation(passage: str, quotation: str) -> bool:
 
     Width, spaces, quotation marks and final punctuation are ignored; "…", "..." and "[…]" stand for any text.
     """
-    parts = [_without_spaces(part) for part in re.split(r"…+|\.{3,}|\[…\]", quotation.strip())]
-    passage, start = _without_spaces(passage), 0
-    for part in (part.rstrip(".。,，;；") for part in parts):
+    return _contains(_without_spaces(passage), quotation)
+
+
+def _contains(passage: str, quotation: str) -> bool:
+    """Return whether a passage without spaces contains a quotation."""
+    parts, start = [_without_spaces(part).rstrip(".。,，;；") for part in _OMISSION.split(quotation.strip())], 0
+    for part in parts:
         place = passage.find(part, start)
         if place < 0:
             return False
@@ -306,50 +342,172 @@ def contains_quotation(passage: str, quotation: str) -> bool:
 
 
 def judge_by_rules(statement: str, passage: str) -> tuple[Support, str]:
-    """Return whether a passage supports a statement, and the reason ("" for "unknown").
+    """Return whether a passage supports a statement, and the reason ("" if the rules cannot tell).
 
     Returns:
         "unsupported" if a quotation, number or identifier of the statement is not in the passage; "contradicted" if
         the passage has a clause with nearly the same words of which only one is negated; "supported" if the passage
-        contains the statement in nearly the same words; else "unknown".
+        contains the statement in nearly the same words; else "unknown", also for a statement of more than
+        `MAX_STATEMENT` or a passage of more than `MAX_PASSAGE` characters.
     """
+    for name, text, most in (("statement", statement, MAX_STATEMENT), ("passage", passage, MAX_PASSAGE)):
+        if len(text) > most:
+            return "unknown", f"the {name} has {len(text):,} characters, and the rules read no more than {most:,}"
+    known = _read_passage(passage)
     quotations = find_quotations(statement)
     for quotation in quotations:
-        if not contains_quotation(passage, quotation):
+        if not _contains(known.without_spaces, quotation):
             return "unsupported", f"the passage does not say “{quotation[:60]}”"
-    missing = _missing_numbers(statement, passage)
+    missing = _facts(statement).missing_from(known.facts)
     if missing:
         return "unsupported", f"the passage does not hold {', '.join(missing)}"
-    passage_clauses = _clauses(passage)
-    for clause in _clauses(statement):
-        clause_terms = _terms(clause)
-        closest = max(passage_clauses, key=lambda other: _shared(clause_terms, _terms(other)), default="")
-        if _same_topic(clause_terms, _terms(closest)) and _is_negated(clause) != _is_negated(closest):
-            return "contradicted", f"the passage says “{closest.strip()[:80]}”"
-    terms, sentences = _terms(statement), _sentences(passage)
-    windows = [*sentences, *(f"{first} {second}" for first, second in pairwise(sentences))]
-    similar = (window for window in windows if terms and _share_in_order(terms, _terms(window)) >= _MIN_TERMS_IN_ORDER)
-    if any(not _missing_numbers(statement, window) for window in similar):
-        return "supported", "the passage says so in these words"
-    if quotations and _is_mostly_quotation(statement):
-        return "supported", "it quotes the passage"
+    contradiction = next(filter(None, map(known.contradiction_of, _clauses(statement))), None)
+    if contradiction is not None:
+        return "contradicted", f"the passage says “{contradiction.strip()[:80]}”"
+    states = known.states(statement)
+    if states or (quotations and _is_mostly_quotation(statement)):
+        return "supported", "the passage says so in these words" if states else "it quotes the passage"
     return "unknown", ""
 
 
-def _missing_numbers(statement: str, passage: str) -> list[str]:
-    """Return the identifiers and numbers of a statement, as written there, that a passage does not contain."""
-    statement, passage = (normalize_dates(fold_text(text)) for text in (statement, passage))
-    known_identifiers, known_quantities = find_identifiers(passage), find_quantities(passage)
-    identifiers = [
-        identifier
-        for identifier in sorted(find_identifiers(statement))
-        if identifier not in known_identifiers and identifier not in passage
-    ]
-    return identifiers + [
-        quantity.text
-        for quantity in find_quantities(statement)
-        if quantity.certain and not any(quantity.equals(other) for other in known_quantities)
-    ]
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Identifiers and numbers of a text.
+
+    Attributes:
+        text: The text, folded and with dates in one form.
+        identifiers: Its identifiers.
+        quantities: Its numbers, in order.
+        values: The values of all numbers.
+        bare: The values of the numbers without a unit.
+        amounts: (unit, amount in it) → what the numbers of this amount are per.
+        rates: (unit, per, ratio) of the rates.
+    """
+
+    text: str
+    identifiers: frozenset[str]
+    quantities: tuple[Quantity, ...]
+    values: frozenset[Fraction]
+    bare: frozenset[Fraction]
+    amounts: Mapping[tuple[str, Fraction], frozenset[str]]
+    rates: frozenset[tuple[str, str, Fraction]]
+
+    def missing_from(self, other: _Facts) -> list[str]:
+        """Return the identifiers and numbers, as written, that another text does not contain."""
+        identifiers = [
+            identifier
+            for identifier in sorted(self.identifiers)
+            if identifier not in other.identifiers and identifier not in other.text
+        ]
+        return identifiers + [
+            quantity.text for quantity in self.quantities if quantity.certain and not other.has(quantity)
+        ]
+
+    def has(self, quantity: Quantity) -> bool:
+        """Return whether one of the numbers equals a quantity, see `Quantity.equals`."""
+        if not quantity.unit:
+            return quantity.value in self.values
+        if quantity.value in self.bare:
+            return True
+        if quantity.per and (quantity.unit, quantity.per, quantity.amount / quantity.per_factor) in self.rates:
+            return True
+        per = self.amounts.get((quantity.unit, quantity.amount), frozenset())
+        return bool(per - {quantity.per} if quantity.per else per)
+
+
+@lru_cache(maxsize=256)
+def _facts(text: str) -> _Facts:
+    text = normalize_dates(fold_text(text))
+    quantities = tuple(find_quantities(text))
+    amounts: dict[tuple[str, Fraction], set[str]] = {}
+    for quantity in quantities:
+        amounts.setdefault((quantity.unit, quantity.amount), set()).add(quantity.per)
+    return _Facts(
+        text,
+        frozenset(find_identifiers(text)),
+        quantities,
+        frozenset(quantity.value for quantity in quantities),
+        frozenset(quantity.value for quantity in quantities if not quantity.unit),
+        {key: frozenset(per) for key, per in amounts.items()},
+        frozenset(
+            (quantity.unit, quantity.per, quantity.amount / quantity.per_factor)
+            for quantity in quantities
+            if quantity.per
+        ),
+    )
+
+
+class _Window(NamedTuple):
+    """One or two sentences of a passage, with their terms."""
+
+    text: str
+    terms: tuple[str, ...]
+    counts: Mapping[str, int]
+
+    def has(self, terms: Sequence[str]) -> bool:
+        """Return whether the window has nearly all of the terms, in their order."""
+        needed = _MIN_TERMS_IN_ORDER * len(terms)
+        common = sum(min(count, self.counts.get(term, 0)) for term, count in Counter(terms).items())
+        return common >= needed and _longest_common_subsequence(terms, self.terms) >= needed
+
+
+class _PassageReading:
+    """A passage as the rules read it: its facts, clauses and windows."""
+
+    def __init__(self, passage: str) -> None:
+        self.facts, self.without_spaces = _facts(passage), _without_spaces(passage)
+        self._clauses = _clauses(passage)
+        self._clauses_with: dict[str, list[int]] = {}
+        sets: dict[frozenset[str], int] = {}
+        for number, clause in enumerate(self._clauses):
+            distinct = frozenset(_terms(clause))
+            if sets.setdefault(distinct, number) == number:  # of clauses with the same terms the first
+                for term in distinct:
+                    self._clauses_with.setdefault(term, []).append(number)
+        sentences = _sentences(passage)
+        self._windows = tuple(
+            _Window(text, terms := _terms(text), Counter(terms))
+            for text in dict.fromkeys((*sentences, *(f"{first} {second}" for first, second in pairwise(sentences))))
+        )
+
+    def contradiction_of(self, clause: str) -> str | None:
+        """Return the clause with nearly the same words of which only one is negated; None without one."""
+        terms = _terms(clause)
+        closest = self._closest_clause(terms)
+        same_topic = _same_topic(terms, _terms(closest))
+        return closest if same_topic and _is_negated(clause) != _is_negated(closest) else None
+
+    def states(self, statement: str) -> bool:
+        """Return whether one or two sentences contain a statement in nearly the same words, with all its numbers."""
+        terms, facts = _terms(statement), _facts(statement)
+        similar = (window for window in self._windows if terms and window.has(terms))
+        return any(not facts.missing_from(_facts(window.text)) for window in similar)
+
+    def _closest_clause(self, terms: Iterable[str]) -> str:
+        """Return the clause that shares most terms, the first of equals; "" without a clause."""
+        shared = Counter(number for term in set(terms) for number in self._clauses_with.get(term, ()))
+        if not shared:
+            return self._clauses[0] if self._clauses else ""
+        most = max(shared.values())
+        return self._clauses[min(number for number, count in shared.items() if count == most)]
+
+
+_read_passage = lru_cache(maxsize=16)(_PassageReading)
+
+
+def _longest_common_subsequence(terms: Sequence[str], others: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence, by the bits of one integer per term.
+
+    Hyyrö, "Bit-parallel LCS-length computation revisited", 2004.
+    """
+    places: dict[str, int] = {}
+    for place, term in enumerate(terms):
+        places[term] = places.get(term, 0) | 1 << place
+    every = unmatched = (1 << len(terms)) - 1
+    for other in others:
+        common = unmatched & places.get(other, 0)
+        unmatched = (unmatched + common | unmatched - common) & every
+    return (every & ~unmatched).bit_count()
 
 
 def _without_spaces(text: str) -> str:
@@ -394,18 +552,10 @@ def _stem(word: str) -> str:
     return word
 
 
-def _shared(terms: Sequence[str], others: Sequence[str]) -> int:
-    return len(set(terms) & set(others))
-
-
 def _same_topic(terms: Sequence[str], others: Sequence[str]) -> bool:
-    smaller = min(len(set(terms)), len(set(others)))
-    return smaller > 1 and _shared(terms, others) / smaller >= _MIN_SHARED_TERMS
-
-
-def _share_in_order(terms: Sequence[str], others: Sequence[str]) -> float:
-    blocks = SequenceMatcher(None, terms, others, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks) / len(terms)
+    one, other = set(terms), set(others)
+    smaller = min(len(one), len(other))
+    return smaller > 1 and len(one & other) / smaller >= _MIN_SHARED_TERMS
 
 
 def _is_negated(text: str) -> bool:

@@ -29,9 +29,10 @@ SourcesByReference = Mapping[str, Sequence["CitedSource"]]
 
 Status = Literal["read", "unread", "missing"]
 
-_BRACKETS = re.compile(r"[\[［【]\s*([^\[\]［］【】\n]{1,400}?)\s*[\]］】]")
+_BRACKETS = re.compile(r"[\[［【]([^\[\]［］【】]++)[\]］】]")
 _REFERENCE = re.compile(r"\d{1,3}|\S+#\d+|c[0-9a-f]{6}")
 _RANGE = re.compile(r"(\d{1,3})\s*[-–~～至]\s*(\d{1,3})")
+_MAX_REFERENCES = 400  # characters in one bracket
 _SPACES = re.compile(r" *")
 _SEPARATORS = re.compile(r"\s*[,，、;；]\s*|\s+")
 _NARROW = {ord("０") + digit: ord("0") + digit for digit in range(10)} | {ord("＃"): ord("#")}
@@ -273,7 +274,10 @@ def _sentence_spans(answer: str, by_reference: SourcesByReference) -> list[tuple
 
 def _parse_references(text: str, by_reference: SourcesByReference) -> list[str]:
     """Return the references in a bracket; none if it has other text."""
-    text = text.translate(_NARROW).strip()
+    text = text.strip()
+    if len(text) > _MAX_REFERENCES or "\n" in text:
+        return []
+    text = text.translate(_NARROW)
     if text in by_reference:
         return [text]
     numbers = _RANGE.fullmatch(text)
@@ -310,14 +314,14 @@ def _check_statement(
         support, reason = judge_by_rules(text, passage)
         by = "rules"
         if support == "unknown":
-            support, reason = _ask_judge(judge, passage, text)
+            support, reason = _ask_judge(judge, passage, text, reason)
             by = "" if support == "unknown" else "judge"
     return Statement(text, start, end, statuses, support, reason, by)
 
 
-def _ask_judge(judge: Judge | None, passage: str, statement: str) -> tuple[Support, str]:
+def _ask_judge(judge: Judge | None, passage: str, statement: str, reason: str) -> tuple[Support, str]:
     if judge is None:
-        return "unknown", "rules cannot tell, and there is no judge"
+        return "unknown", f"{reason or 'rules cannot tell'}, and there is no judge"
     try:
         verdict = judge(passage, statement)
     except Exception as error:  # noqa: BLE001  any model

@@ -11,7 +11,6 @@ import html
 import json
 import re
 import secrets
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ from itertools import chain
 from typing import Any, Literal, Self
 
 from langchain_agentrag.agent.messages import load_messages
+from langchain_agentrag.normalization import normalize
 from langchain_agentrag.text.tokenizer import to_simplified
 
 # -- safety options and fences ----------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ _MAX_OPEN_WORDS = 7  # alphabetic words of a name outside of a fence; an order i
 _MAX_OPEN_HAN = 8  # Chinese characters of such a name
 _NAME_WORD, _NAME_HAN = re.compile(r"[a-zA-Z]{2,}"), re.compile(r"[\u3400-\u9fff]")
 _FENCE_MARK = re.compile(  # matches the messages `fence.open` and `fence.close`
-    r"⟦(?:(?P<end>end|引文完)|quoted(?: 引文)?|(?P<zh>引文)) (?P<token>[0-9a-f]{12})[^⟧]*⟧"
+    r"⟦(?:(?P<end>end|引文完)|quoted(?: 引文)?|(?P<zh>引文)) (?P<token>[0-9a-f]{12})[^⟦⟧]*+⟧"
 )
 
 
@@ -218,7 +218,7 @@ _TEMPLATE_MARK = re.compile(  # marks by which chat templates and agent loops se
     r"|<(/?\s*(?:antml:)?(?:system|assistant|human|developer|tool_?(?:call|use|response|result|output)s?|invoke"
     r"|function_?(?:call|response|result)s?|parameter|think(?:ing)?|instructions?|passage|quoted|context)"
     r"(?:\s[^<>\n]{0,200})?/?)>"
-    r"|<(<\s*/?\s*SYS\s*>)>"
+    r"|<(<\s*+(?:/\s*+)?SYS\s*+>)>"
     r"|\[(/?INST)\]",
     re.I,
 )
@@ -233,7 +233,8 @@ _FETCHING_TAG = re.compile(
     r"|action|formaction|manifest|ping|lowsrc|dynsrc|xlink:href)\s*=)",
     re.I,
 )
-_BARE_HOST = re.compile(r"\b((?:[a-z0-9-]+\.)*[a-z0-9-]+)\.([a-z]{2,24})(?=(?::\d+)?/[^\s?]*\?\S)", re.I)
+_BEFORE_QUERY = re.compile(r"[^\s?]++(\?(?=\S))?")  # the address before the "?" of a query string, or other text
+_HOST_DOT = re.compile(r"(?<=[a-z0-9-])\.(?=[a-z]{2,24}(?::\d+)?/)", re.I)
 _ACTIVE_SCHEME = re.compile(r"\b(javascript|vbscript|data|mailto)[:：](?=\S)", re.I)
 _SCHEME = re.compile(r"(?<=\w)\s?[:：](?=[/／\\]{2})")
 _WWW = re.compile(r"\b(www)\.(?=\w)", re.I)
@@ -249,7 +250,8 @@ def neutralise_links(text: str) -> str:
     """Rewrite links, images and active tags so that no renderer and no tool fetches them; letters and digits stay."""
     text = _IMAGE.sub("! ", _LINK_TARGET.sub(r"] \1", text))
     text = _LINK_DEFINITION.sub(r"\1[:]", _FETCHING_TAG.sub("‹", text))
-    text = _ACTIVE_SCHEME.sub(r"\1[:]", _BARE_HOST.sub(r"\1[.]\2", text))
+    text = _BEFORE_QUERY.sub(lambda match: _HOST_DOT.sub("[.]", match[0]) if match[1] else match[0], text)
+    text = _ACTIVE_SCHEME.sub(r"\1[:]", text)
     return _WWW.sub(r"\1[.]", _SCHEME.sub("[:]", text))
 
 
@@ -260,9 +262,10 @@ _MAX_CHECKED = 20_000  # characters of a text; of a longer one the beginning and
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
 )
+_LONG_CHARACTER_NUMBER = re.compile(r"&#(?:[0-9]{20,}|x[0-9a-f]{20,});?", re.I)
 _TAG_CHARACTERS = re.compile("[\U000e0020-\U000e007e]")
 _SPACED_LATIN = re.compile(r"(?<![a-z])(?:[a-z][ .\-_*]){3,}[a-z](?![a-z])")
-_SPACED_HAN = re.compile(r"(?<=[\u4e00-\u9fff])[ \t.·*_\-|]+(?=[\u4e00-\u9fff])")
+_SPACED_HAN = re.compile(r"(?<=[\u4e00-\u9fff])[ \t.·*_\-|]++(?=[\u4e00-\u9fff])")
 _HAN = re.compile(r"[\u3400-\u9fff]+")
 
 # Letters of other scripts that look like Latin ones; replaced only in a word that has Latin letters too.
@@ -295,13 +298,13 @@ def _normalise(text: str) -> str:
         text = f"{text[: _MAX_CHECKED // 2]}\n{text[-_MAX_CHECKED // 2 :]}"
     # tag characters are an invisible alphabet that models can read
     text = _TAG_CHARACTERS.sub(lambda match: chr(ord(match[0]) - 0xE0000), text)
-    if "&" in text:
-        text = html.unescape(text)
-    text = _IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).lower().replace("’", "'")
+    if "&" in text:  # Python refuses to read the number of more than 4,300 digits, which names no character
+        text = html.unescape(_LONG_CHARACTER_NUMBER.sub(" ", text))
+    text = _IGNORABLE.sub("", normalize("NFKC", text)).lower().replace("’", "'")
     if not text.isascii():
         text = _MIXED_WORD.sub(lambda match: match[0].translate(_LOOKALIKES), text)
     text = _SPACED_LATIN.sub(lambda match: re.sub(r"[ .\-_*]", "", match[0]), text)
-    text = re.sub(r"[ \t\f\v]+", " ", re.sub(r"[ \t]*\n\s*", "\n", text))
+    text = re.sub(r" ?\n\s*+", "\n", re.sub(r"[ \t\f\v]++", " ", text))
     text = _SPACED_HAN.sub("", text)
     # a sentence continues after a line break in the middle of it
     text = re.sub(r"(?<=[a-z,])\n(?=[a-z])", " ", text)
@@ -353,7 +356,7 @@ _PRIVATE_ZH = (
     r"|用户[^。，,]{0,8}的(?:所有|全部|一切)?(?:信息|内容|话|数据)|用户(?:的)?(?:问题|提问|数据|信息|资料|隐私|邮箱|姓名|手机号|消息)|个人信息)"
 )
 _DESTINATION = _one_of(
-    r"h(?:tt|xx)ps?\W{0,4}//", r"www\W", r"\b[\w.-]+@[\w-]+\.", r"\bwebhook", r"\bquery string", r"[?&]\w+=",
+    r"h(?:tt|xx)ps?\W{0,4}//", r"www\W", r"\b[\w.-]{1,100}@[\w-]{1,63}\.", r"\bwebhook", r"\bquery string", r"[?&]\w+=",
 )  # fmt: skip
 _SEND = _one_of(
     "send", "post", "upload", "forward", "append", "includ(?:e|ing)", "encod(?:e|ed|ing)", "leak", "transmit",
@@ -482,7 +485,7 @@ _INSTRUCTION_PATTERNS: dict[str, tuple[str, ...]] = {
         r"(?:arguments|args|parameters|tool_input|kwargs)[\"']\s*:",
         r"\b(?:you (?:must|should|have to|need to|are required to)|please|now|immediately|silently) (?:now |also "
         r"|immediately |first |silently )?(?:call|invoke|run|use|execute|trigger) (?:the |your "
-        r"|my )?[`'\"]?\w+_\w+[`'\"]?[ -](?:tool|function|plugin)\b",
+        r"|my )?[`'\"]?(?=\w+?_\w)\w++[`'\"]?[ -](?:tool|function|plugin)\b",
         r"(?:立即|立刻|马上|现在就?|必须|务必|请你|你要|直接|悄悄|静默)(?:先|再|直接|立即|去|自行)?(?:调用|使用|执行"
         r"|触发|运行)[^。！？\n]{0,4}[`“「'\"]?\s?[a-z0-9]+_[a-z0-9_]+\s?[`”」'\"]?[^。！？\n]{0,4}(?:工具|函数"
         r"|插件|技能|接口)",
@@ -502,7 +505,7 @@ _INSTRUCTION_PATTERNS: dict[str, tuple[str, ...]] = {
         r"(?:引文|引用|资料|检索内容|检索结果|上下文)(?:部分)?(?:到此为止|已经?结束|结束"
         r"|完毕)[^\n]{0,3}\n?\W{0,2}(?:管理员|用户|系统|操作员|以下)",
         r"(?:管理员|操作员|系统)(?:要你|要求你|命令你|指示你|在对你说)|(?:已在|现在在)(?:引用|引文|资料)之外",
-        r"-{8,}\s{0,3}(?:please )?answer the (?:question|query)|-{8,}\s{0,3}请[^\n]{0,8}回答(?:问题|用户)",
+        r"-{8}\s{0,3}(?:please )?answer the (?:question|query)|-{8}\s{0,3}请[^\n]{0,8}回答(?:问题|用户)",
     ),
     "memory": (
         r"\b(?:remember|memori[sz]e|store|save|record|write|commit|add)\b[^.!?\n]{0,40}\b(?:(?:to|in) (?:your "

@@ -173,7 +173,7 @@ def extract_evidence(content: str, artifact: object) -> Evidence:
 def _id_and_text(item: Any) -> tuple[str, str]:  # noqa: ANN401  artifact of any tool
     if isinstance(item, Mapping):
         text = item.get("text") or item.get("page_content") or item.get("content")
-        text = text if isinstance(text, str) else json.dumps(item, ensure_ascii=False, default=str)
+        text = text if isinstance(text, str) else _json(item)
         doc_id = item.get("doc_id") or item.get("id")
         chunk_id = item.get("chunk_id")
     else:
@@ -189,6 +189,13 @@ def _id_and_text(item: Any) -> tuple[str, str]:  # noqa: ANN401  artifact of any
     return doc_id if chunk_id is None else f"{doc_id}#{chunk_id}", text
 
 
+def _json(item: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(item, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # keys that are no JSON, a cycle, nested too deep
+        return short_repr(item)
+
+
 def _text_hash(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
@@ -198,7 +205,7 @@ def _label(arguments: Mapping[str, Any]) -> str:
     label: Any = next((v for name in _LABEL_ARGUMENTS if isinstance(v := arguments.get(name), str) and v), None)
     if label is None and isinstance(arguments.get("doc_id"), str):
         label = f"{arguments['doc_id']}#{arguments.get('chunk_id') or 0}"
-    return shorten_line(str(dict(arguments) if label is None else label), _PREVIEW)
+    return shorten_line(short_repr(dict(arguments)) if label is None else label, _PREVIEW)
 
 
 def preview(text: str) -> str:

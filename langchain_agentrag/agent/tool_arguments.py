@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.errors import UsageError
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.times import EPOCH, check_time
+from langchain_agentrag.types import split_reference
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ class SearchArguments(ToolArguments):
         if value is None:
             return ""  # answered like any blank query
         if not isinstance(value, str):
-            raise UsageError(f"query must be one text, not {value!r}; make one call per question")
+            raise UsageError(f"query must be one text, not {short_repr(value)}; make one call per question")
         return value
 
     @field_validator("k", mode="before")
@@ -101,7 +103,7 @@ class SearchArguments(ToolArguments):
         if isinstance(value, str):
             try:
                 value = json.loads(value) if value.strip() else {}
-            except ValueError:
+            except (ValueError, RecursionError):
                 value = None
         if not isinstance(value, Mapping):
             raise UsageError('filter must be an object such as {"type": "manual"}; leave it out to search everything')
@@ -123,9 +125,9 @@ class ReadArguments(ToolArguments):
         """Accept a reference such as "manual.md#3" as doc_id if there is no chunk_id."""
         reference = data.get("doc_id") if isinstance(data, Mapping) else None
         if isinstance(reference, str) and data.get("chunk_id") in (None, ""):
-            doc_id, _, number = reference.rpartition("#")
-            if doc_id and number.isdecimal():
-                return {**data, "doc_id": doc_id, "chunk_id": int(number)}
+            address = split_reference(reference)
+            if address is not None and address[0]:
+                return {**data, "doc_id": address[0], "chunk_id": address[1]}
         return data
 
     @field_validator("doc_id", mode="before")
@@ -155,7 +157,7 @@ def point_in_time(name: str, value: object) -> str:
     except UsageError:
         raise UsageError(
             f"{name} must be a date or time such as 2024-05-01 or 2024-05-01T08:00:00+08:00, or how long ago, such as "
-            f"7d or 36h; not {value!r}"
+            f"7d or 36h; not {short_repr(value)}"
         ) from None
     return str(value).strip()
 
@@ -176,7 +178,7 @@ def whole_number(name: str, value: object, default: int, low: int, high: int | N
             number = float("nan")
         if number.is_integer() and number >= low:
             return int(number) if high is None else min(int(number), high)
-    raise UsageError(f"{name} must be an {allowed}, not {value!r}")
+    raise UsageError(f"{name} must be an {allowed}, not {short_repr(value)}")
 
 
 def detect_language(text: str, otherwise: Language = "en") -> Language:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -190,12 +191,28 @@ def snippet(text: str, highlights: Sequence[tuple[int, int]], size: int) -> str:
 def _best_highlight(text: str, highlights: Sequence[tuple[int, int]], size: int) -> int:
     """Return the start of the first window with the most different matched words."""
     room = size - int(size * _LEAD)
-    best, most = 0, 0
-    for start, _ in sorted(highlights):
-        words = {text[a:b].casefold() for a, b in highlights if start <= a and b <= start + room}
+    by_start, by_end = sorted(highlights), sorted(highlights, key=lambda span: span[1])
+    words: Counter[str] = Counter()  # in the window that starts at `start`
+    best = most = left = right = 0
+    for start, _ in by_start:
+        while right < len(by_end) and by_end[right][1] <= start + room:
+            if by_end[right][0] >= start:
+                words[_word(text, by_end[right])] += 1
+            right += 1
+        while by_start[left][0] < start:
+            if by_start[left][1] <= by_start[left][0] + room:  # else it was in no window
+                word = _word(text, by_start[left])
+                words[word] -= 1
+                if not words[word]:
+                    del words[word]
+            left += 1
         if len(words) > most:
             best, most = start, len(words)
     return best
+
+
+def _word(text: str, span: tuple[int, int]) -> str:
+    return text[slice(*span)].casefold()
 
 
 def _cluster_start(text: str, position: int) -> int:

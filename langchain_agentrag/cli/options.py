@@ -78,8 +78,8 @@ def parse_filter(text: str | None) -> dict[str, Any] | None:
     example = 'Write it as in \'{"type": "manual"}\'.'
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        msg = f"{text!r} is not JSON ({error.msg}). {example}"
+    except (ValueError, RecursionError) as error:  # no JSON, nested too deep, or a number of too many digits
+        msg = f"{text[:200]!r} is not JSON ({getattr(error, 'msg', error)}). {example}"
         raise typer.BadParameter(msg, param_hint="--filter") from error
     if not isinstance(value, dict):
         raise typer.BadParameter(f"{text!r} is not a JSON object. {example}", param_hint="--filter")

@@ -99,12 +99,12 @@ def source_label(hit: Hit | Passage) -> str:
 def locator_parts(locator: Mapping[str, Any]) -> list[str]:
     """Return the parts of a locator in words, unknown ones as "key value"."""
     known = [_LOCATOR_FORMATS[key].format(locator[key]) for key in _LOCATOR_FORMATS if locator.get(key) is not None]
-    if (end := locator.get("end_line")) is not None and locator.get("line") not in {None, end}:
+    if (end := locator.get("end_line")) is not None and locator.get("line") not in (None, end):
         known[-1] = f"lines {locator['line']}-{end}"
     rest = [
         f"{key} {value}"
         for key, value in locator.items()
-        if key not in {*_LOCATOR_FORMATS, "end_line"} and value not in {None, ""}
+        if key not in {*_LOCATOR_FORMATS, "end_line"} and value not in (None, "")
     ]
     return known + rest
 
@@ -145,7 +145,7 @@ def highlighted_snippet(text: str, highlights: Sequence[tuple[int, int]]) -> Wra
 
 def hits_table(hits: Hits) -> RenderableType:
     """Return the hits as a table, or a sentence when there are none."""
-    notes = [Text(f"Index missing: {printable(reason)}", style="yellow") for reason in hits.degraded]
+    notes = [Text(f"Incomplete: {printable(reason)}", style="yellow") for reason in hits.degraded]
     if hits.searched != hits.query:
         notes.append(Text(f"Searched for: {printable(hits.searched)}".replace("\n", " "), style="dim"))
     trace = [] if hits.trace is None else [trace_view(hits.trace)]

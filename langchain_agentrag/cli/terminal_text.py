@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, get_character_cell_size
@@ -79,17 +81,24 @@ def snippet(text: str, highlights: Sequence[tuple[int, int]] = (), *, width: int
 
 def _densest_span(text: str, spans: Sequence[tuple[int, int]], width: int) -> tuple[int, int]:
     """Return the stretch within `width` with the most different matched words; the first of equals."""
-    best, best_count = (0, 0), 0
-    for index, (start, _) in enumerate(spans):
-        words, last = set[str](), start
-        for left, right in spans[index:]:
-            if cell_len(text[start:right]) > width:
-                break
-            words.add(text[left:right].casefold())
-            last = max(last, right)
+    cells = list(accumulate(map(get_character_cell_size, text), initial=0))  # before each character
+    words: Counter[str] = Counter()  # in spans[index:stop]
+    stop = best_count = 0
+    best: Sequence[tuple[int, int]] = [(0, 0)]
+    for index, (start, end) in enumerate(spans):
+        while stop < len(spans) and cells[spans[stop][1]] - cells[start] <= width:
+            words[text[slice(*spans[stop])].casefold()] += 1
+            stop += 1
+        if stop <= index:  # this span is wider by itself
+            stop = index + 1
+            continue
         if len(words) > best_count:
-            best, best_count = (start, last), len(words)
-    return best
+            best, best_count = spans[index:stop], len(words)
+        word = text[start:end].casefold()
+        words[word] -= 1
+        if not words[word]:
+            del words[word]
+    return best[0][0], max(end for _, end in best)
 
 
 def _window_start(text: str, anchor: int, room: int) -> int:

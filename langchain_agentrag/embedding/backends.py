@@ -13,7 +13,6 @@ import math
 import os
 import re
 import threading
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +28,7 @@ from langchain_agentrag.embedding.embedder import Backend, Embedder, Prefixes, p
 from langchain_agentrag.errors import EmbeddingError, MissingExtraError, UsageError
 from langchain_agentrag.forks import fork_safe_lock
 from langchain_agentrag.metadata import short_repr
+from langchain_agentrag.normalization import normalize
 
 Model = Any
 """An embedding object of another library."""
@@ -457,7 +457,7 @@ class HashingEmbeddings(Embeddings):
 
 def _features(text: str) -> list[tuple[str, float]]:
     features: list[tuple[str, float]] = []
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = normalize("NFKC", text).casefold()
     for unspaced, word in _RUNS.findall(text):
         if unspaced:
             for size, weight in ((1, 0.3), (2, 1.0), (3, 0.5)):

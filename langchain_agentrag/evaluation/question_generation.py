@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_HEADING = re.compile(r"^(#{1,6})[ \t]++(.+)$", re.MULTILINE)
 _FAQ_QUESTION = re.compile(
-    r"^[ \t>*_-]*(?:Q|Question|FAQ|问题?|提问|問題?)[ \t]*\d*[*_]*[ \t]*[:：.、][*_ \t]*"
+    r"^[ \t>*_-]*(?:Q|Question|FAQ|问题?|提问|問題?)[ \t]*+\d*+[*_]*+[ \t]*+[:：.、][*_ \t]*"
     r"(?P<question>\S.{3,200}?)[*_ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _FAQ_ANSWER = re.compile(
-    r"\A\s*^[ \t>*_-]*(?:A|Answer|答案?|回答|答覆|答复)[ \t]*\d*[*_]*[ \t]*[:：.、][*_ \t]*(?P<answer>\S.*)$",
+    r"\s*^[ \t>*_-]*(?:A|Answer|答案?|回答|答覆|答复)[ \t]*+\d*+[*_]*+[ \t]*+[:：.、][*_ \t]*(?P<answer>\S.*)$",
     re.MULTILINE | re.IGNORECASE,
 )
-_FENCE = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^(```|~~~)(.*)$", re.MULTILINE)
 _NUMBERING = re.compile(r"^(?:\d+(?:\.\d+)*[.)、]?|第?[一二三四五六七八九十百]+[章节條条款、.)]|[（(]\d+[)）])[ \t]*")
-_MARKDOWN = re.compile(r"[*_`~]|!?\[([^\]]*)\]\([^)]*\)")
+_MARKDOWN = re.compile(r"[*_`~]|!?\[([^\[\]]*+)\]\([^()]*+\)")
 _LIST_ITEM = re.compile(r"^[ \t]*(?:[-*+>]|\d+[.)])[ \t]*", re.MULTILINE)
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _INTERROGATIVE = re.compile(
@@ -123,18 +123,18 @@ def draft_questions(
 def _faq_questions(document: SourceDocument) -> Iterator[_Draft]:
     """Yield the questions of lines such as "Q: …" and "问：…" that an answer line follows."""
     for question in _FAQ_QUESTION.finditer(document.text):
-        answer = _FAQ_ANSWER.match(document.text[question.end() :])
+        answer = _FAQ_ANSWER.match(document.text, question.end())
         phrase = "" if answer is None else _first_sentence(answer["answer"])
         if phrase:
             yield _Draft(_strip_markdown(question["question"]), phrase, document, "faq")
 
 
 def _heading_questions(document: SourceDocument) -> Iterator[_Draft]:
-    text = _FENCE.sub(lambda fence: " " * len(fence[0]), document.text)  # "# …" in code is a comment
+    text = _without_fences(document.text)  # "# …" in code is a comment
     headings = list(_HEADING.finditer(text))
     path: list[tuple[int, str]] = []  # (level, title) of the heading and those above it
     for number, heading in enumerate(headings):
-        level, title = len(heading[1]), _NUMBERING.sub("", _strip_markdown(heading[2])).strip(" ：:")
+        level, title = len(heading[1]), _NUMBERING.sub("", _strip_markdown(heading[2].rstrip(" \t#"))).strip(" ：:")
         path = [*(above for above in path if above[0] < level), (level, title)]
         end = headings[number + 1].start() if number + 1 < len(headings) else len(text)
         body = text[heading.end() : end]
@@ -145,6 +145,21 @@ def _heading_questions(document: SourceDocument) -> Iterator[_Draft]:
         if question:
             is_faq = title.endswith(("?", "？"))
             yield _Draft(question, phrase, document, "faq" if is_faq else "heading")
+
+
+def _without_fences(text: str) -> str:
+    """Return the text with its fenced blocks as spaces; a fence that is not closed is text."""
+    marks = list(_FENCE.finditer(text))
+    last = {mark[1]: place for place, mark in enumerate(marks) if not mark[2].strip(" \t")}  # that closes a block
+    pieces: list[str] = []
+    position, opening = 0, None
+    for place, mark in enumerate(marks):
+        if opening is None:
+            opening = mark if last.get(mark[1], 0) > place else None
+        elif mark[1] == opening[1] and not mark[2].strip(" \t"):
+            pieces += [text[position : opening.start()], " " * (mark.end() - opening.start())]
+            position, opening = mark.end(), None
+    return "".join([*pieces, text[position:]])
 
 
 def _heading_to_question(path: Sequence[str]) -> str:

@@ -90,6 +90,12 @@ class ArgumentSchema:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         require_jsonschema()
+        try:
+            self._compile(schema)
+        except RecursionError as error:
+            raise UsageError("The schema of the arguments is nested too deep: make it flatter.") from error
+
+    def _compile(self, schema: Mapping[str, Any]) -> None:
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
@@ -129,6 +135,10 @@ class ArgumentSchema:
         except UsageError as error:
             message = str(error)
         except RecursionError:  # a recursive schema, and a deeply nested value
+            message = "The arguments are nested too deep: make them flatter."
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # how `referencing` ends when the stack is used up
+                raise
             message = "The arguments are nested too deep: make them flatter."
         return ValidatedArguments({}, (ArgumentError("", "json", message),))
 
@@ -197,16 +207,55 @@ def _check_references(schema: dict[str, Any], draft: str) -> None:
 
     resource = specification_with(draft).create_resource(schema)
     resolver = Registry().with_resource("", resource).resolver()
+    targets: dict[int, Any] = {}  # id of a part with a reference → what it refers to
     for part in _objects(schema):
         reference = part.get("$ref")
         if isinstance(reference, str):
             try:
-                resolver.lookup(reference)
+                targets[id(part)] = resolver.lookup(reference).contents
             except Unresolvable as error:
                 raise UsageError(
                     f"The schema refers to {reference!r}, which it does not hold: put it under $defs, nothing is "
                     "fetched."
                 ) from error
+    _refuse_cycle(schema, targets)
+
+
+def _refuse_cycle(schema: dict[str, Any], targets: Mapping[int, Any]) -> None:
+    """Refuse a schema that applies itself to the same value, which would never end.
+
+    Raises:
+        UsageError: a reference leads back to itself without a property or an item between.
+    """
+    checked: set[int] = set()
+    for root in _objects(schema):
+        # (part, the parts it applies to the same value); `open_parts` are those the walk is in
+        walk, open_parts = [(root, iter(_same_value_parts(root, targets)))], {id(root)}
+        while walk:
+            part, inner = walk[-1]
+            following = next(inner, None)
+            if following is None:
+                checked.add(id(part))
+                open_parts.discard(id(part))
+                walk.pop()
+            elif id(following) in open_parts:
+                raise UsageError(
+                    "The schema refers to itself without a property or an item between, so no value could ever be "
+                    f"checked: {short_repr(following)}. Refer to it under `properties` or `items`."
+                )
+            elif id(following) not in checked:
+                open_parts.add(id(following))
+                walk.append((following, iter(_same_value_parts(following, targets))))
+
+
+def _same_value_parts(part: dict[str, Any], targets: Mapping[int, Any]) -> Iterator[dict[str, Any]]:
+    candidates: list[Any] = [targets.get(id(part))]
+    candidates += [part.get(key) for key in ("not", "if", "then", "else")]
+    for key in _BRANCHES:
+        candidates += part[key] if isinstance(part.get(key), list) else []
+    dependent = part.get("dependentSchemas")
+    candidates += dependent.values() if isinstance(dependent, dict) else []
+    return (candidate for candidate in candidates if isinstance(candidate, dict))
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401

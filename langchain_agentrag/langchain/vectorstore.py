@@ -29,7 +29,7 @@ from langchain_agentrag.langchain.record_manager import HybridRecordManager
 from langchain_agentrag.langchain.search_options import CALL_OPTIONS, MODES, engine_options, merge_options
 from langchain_agentrag.scope import require_agent_id
 from langchain_agentrag.search.options import SearchOptions, check_option_names
-from langchain_agentrag.types import Hit, Hits
+from langchain_agentrag.types import Hit, Hits, split_reference
 
 _K = 4  # LangChain's default
 
@@ -291,11 +291,11 @@ class HybridVectorStore(VectorStore):
 
     def _passage(self, reference: str, agent: str | None) -> Document | None:
         """Return a chunk by "doc_id#chunk_id"; None when there is none."""
-        doc_id, separator, number = reference.rpartition("#")
-        if not separator or not number.isdecimal():
+        address = split_reference(reference)
+        if address is None:
             return None
         try:
-            passage = self.indexer.read(doc_id, int(number), agent_id=agent)
+            passage = self.indexer.read(*address, agent_id=agent)
         except InvalidQueryError:
             return None
         return Document(id=reference, page_content=passage.text, metadata={**passage.locator, **passage.metadata})

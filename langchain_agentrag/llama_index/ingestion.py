@@ -94,11 +94,10 @@ def chinese_sentence_splitter(text: str) -> list[str]:
     `SemanticSplitterNodeParser.from_defaults(sentence_splitter=…)`. Whitespace belongs to the preceding sentence.
     """
     ends = {*sentence_ends(text, 0, len(text)), *line_ends(text, 0, len(text), soft=False)}
-    cuts = sorted({_skip_whitespace(text, end) for end in ends} - {len(text)})
-    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    cuts = [0]
+    for end in sorted(ends):
+        if end > cuts[-1]:  # else the end lies in the whitespace before the last cut
+            following = _NON_WHITESPACE.search(text, end)
+            cuts.append(following.start() if following else len(text))
+    pieces = [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
     return [piece for piece in pieces if piece]
-
-
-def _skip_whitespace(text: str, position: int) -> int:
-    match = _NON_WHITESPACE.search(text, position)
-    return match.start() if match else len(text)

@@ -29,7 +29,7 @@ from langchain_agentrag.llama_index.query_engine import FencedIndex
 from langchain_agentrag.llama_index.retriever import RETRIEVER_OPTIONS
 from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.options import check_option_names, check_request
-from langchain_agentrag.types import Hit, SearchMode
+from langchain_agentrag.types import Hit, SearchMode, split_reference
 
 _MODES: Mapping[VectorStoreQueryMode, SearchMode] = {
     VectorStoreQueryMode.DEFAULT: "vector",
@@ -227,13 +227,13 @@ class HybridVectorStore(BasePydanticVectorStore):
 
     def _chunk(self, reference: str, condition: Filter | None) -> BaseNode | None:
         """Return a chunk of a split document by "doc_id#chunk_id", the node id of query results; else None."""
-        doc_id, separator, number = reference.rpartition("#")
-        if not separator or not number.isdecimal():
+        address = split_reference(reference)
+        if address is None:
             return None
-        if not self._indexer.get([doc_id], filter=condition, agent_id=self.agent_id):
+        if not self._indexer.get([address[0]], filter=condition, agent_id=self.agent_id):
             return None
         try:
-            return from_passage(self._indexer.read(doc_id, int(number), agent_id=self.agent_id))
+            return from_passage(self._indexer.read(*address, agent_id=self.agent_id))
         except InvalidQueryError:
             return None
 

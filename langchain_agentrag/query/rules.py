@@ -9,7 +9,7 @@ from datetime import datetime
 from errno import errorcode
 from typing import Any, Literal, get_args
 
-from langchain_agentrag.query.time_expressions import TimeRange, time_range
+from langchain_agentrag.query.time_expressions import MAX_QUESTION, TimeRange, time_range, with_short_gaps
 from langchain_agentrag.text.tokenizer import to_simplified
 
 RouteType = Literal["hybrid", "vector", "keyword", "memory", "tool_history"]
@@ -219,13 +219,17 @@ def route_by_rules(question: str, query: str, targets: RouteTargets, now: dateti
     """Return the route of a question.
 
     Args:
-        question: The question as the user wrote it; everything but the query is decided on it.
+        question: The question as the user wrote it; everything but the query is decided on its first `MAX_QUESTION`
+            characters.
         query: The question, completed from its conversation.
         targets: Types and sources of the store.
         now: The present, in the time zone whose days are meant.
     """
     reasons: list[str] = []
-    simplified = to_simplified(question)  # of the same length; the rules are written in simplified characters
+    if len(question) > MAX_QUESTION:
+        reasons.append(f"only the first {MAX_QUESTION:,} of the question's {len(question):,} characters were read")
+    read, _ = with_short_gaps(question[:MAX_QUESTION])
+    simplified = to_simplified(read)  # of the same length; the rules are written in simplified characters
     search_type, types = _match_intent(simplified, targets, reasons)
     named_types, sources = _named_targets(simplified, targets, reasons)
     if search_type not in {"memory", "tool_history"}:
@@ -239,8 +243,8 @@ def route_by_rules(question: str, query: str, targets: RouteTargets, now: dateti
         reasons.append(f"“{time.words}” is {_format_time(after)} to {_format_time(before)}")
     return Route(
         question=question,
-        query=_search_text(query, question, time),
-        query_without_history=_search_text(question, question, time),
+        query=_search_text(query, read, time),
+        query_without_history=_search_text(question, read, time),
         search_type=search_type,
         types=types,
         sources=sources,

@@ -7,6 +7,7 @@ from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import NamedTuple
 
 from langchain_agentrag.text.numerals import ENGLISH_NUMBERS, read_chinese_strictly
@@ -209,6 +210,7 @@ _EN_WEEKDAYS |= {name[:3]: place for name, place in _EN_WEEKDAYS.items()} | {"tu
 _EN_WEEKDAY = rf"(?P<weekday>{'|'.join(sorted(_EN_WEEKDAYS, key=len, reverse=True))})"
 _EN_PERMISSION = re.compile(r"^\s*(?:can|may|must|should|do|does)\s[^.?!]*\bon\s$", re.IGNORECASE)
 """Before a weekday in a question about every such day: can I return goods on Monday."""
+_MAX_PERMISSION = 300  # characters before the weekday
 _PREPOSITION = (
     "(?:"
     + "|".join(
@@ -233,7 +235,7 @@ def _english_day(match: re.Match[str], now: datetime) -> Interval | None:
 
 def _english_weekday(match: re.Match[str], now: datetime) -> Interval | None:
     which, weekday = (match["which"] or "").lower(), _EN_WEEKDAYS[match["weekday"].lower()]
-    if _EN_PERMISSION.search(match.string[: match.start()]):
+    if match.start() <= _MAX_PERMISSION and _EN_PERMISSION.search(match.string[: match.start()]):
         return None
     if which == "this":
         return _day_part(match, _weekday_of_week(now, weekday, 0))
@@ -316,6 +318,11 @@ _ZH_RULE_QUESTION = re.compile(r"可以|可不可以|能否|能不能|是否|怎
 _ZH_HAPPENED = re.compile(r"[过来]|了(?!吗)|之[前后]|以[前后]|[的至]")
 
 
+@lru_cache(maxsize=8)
+def _asks_for_rule(question: str) -> bool:
+    return bool(_ZH_RULE_QUESTION.search(question)) and not _ZH_HAPPENED.search(question)
+
+
 def _periods_ago(which: str) -> int:
     """Return how many weeks, months or quarters back 上, 上上 or 上个 is."""
     return which.count("上")
@@ -339,7 +346,7 @@ def _chinese_weekday(match: re.Match[str], now: datetime) -> Interval | None:
     which, weekday = match["which"], _ZH_WEEKDAYS[match["weekday"]]
     if which:
         return _day_part(match, _weekday_of_week(now, weekday, _periods_ago(which)))
-    if _ZH_RULE_QUESTION.search(match.string) and not _ZH_HAPPENED.search(match.string):
+    if _asks_for_rule(match.string):
         return None
     return _day_part(match, _latest_weekday(now, weekday, today=True))
 
@@ -391,6 +398,13 @@ _LEAD_EN = re.compile(
 )
 
 
+MAX_QUESTION = 4_000
+"""Characters of a question in which a time and the other marks of a route are looked for."""
+
+_MAX_GAP = 50  # spaces in a row that the rules read; more than any pattern allows between its words
+_LONG_GAP = re.compile(rf"\s{{{_MAX_GAP + 1},}}+")
+
+
 @dataclass(frozen=True, slots=True)
 class TimeRange:
     """A time range that a question names.
@@ -414,19 +428,37 @@ def time_range(question: str, now: datetime) -> TimeRange | None:
     """Return the time range a question asks about, or None.
 
     Args:
-        question: The question.
+        question: The question; a time behind its first `MAX_QUESTION` characters is not read.
         now: The present, in the time zone whose days are meant.
     """
+    question = question[:MAX_QUESTION]
     text = _TITLE.sub(lambda title: " " * len(title[0]), question)  # a title or a quotation names no time
     if not any(map(str.isalnum, text)):
         text = question
+    text, offsets = with_short_gaps(text)
     bounds = _read_two_ends(text, now)
     if bounds is None and (mention := _first_mention(text, now)) is not None:
         bounds = _with_open_end(text, mention)
     if bounds is None:
         return None
     after, before, start, stop, relative = bounds
+    if offsets:
+        start, stop = offsets[start], offsets[stop - 1] + 1
     return TimeRange(after, before, question[start:stop], (start, stop), relative)
+
+
+def with_short_gaps(text: str) -> tuple[str, list[int]]:
+    """Return a text with at most `_MAX_GAP` spaces in a row, and the offset of each character if any were left out."""
+    gaps = list(_LONG_GAP.finditer(text))
+    if not gaps:
+        return text, []
+    offsets: list[int] = []
+    position = 0
+    for gap in gaps:
+        offsets += range(position, gap.start() + _MAX_GAP)
+        position = gap.end()
+    offsets += range(position, len(text))
+    return "".join(text[offset] for offset in offsets), offsets
 
 
 class _Mention(NamedTuple):

@@ -85,7 +85,7 @@ class SearchEngine:
 
     def _cached(self, request: SearchRequest) -> tuple[Hits | None, Ticket | None]:
         if not self._searcher.can_answer(request):
-            return Hits(query=request.query, mode=request.mode), None
+            return Hits(query=request.query, mode=request.mode, degraded=request.degraded), None
         ticket = self._results.ticket(request, lambda: self._searcher.scope_version(request.scope))
         hits = self._results.get(ticket)
         if hits is not None:
@@ -99,11 +99,13 @@ class SearchEngine:
 
 def _complete_followup(request: SearchRequest) -> PreparedQuery:
     """Return the request as a query, completed from the conversation if it is a follow-up question."""
+    for note in request.degraded:
+        logger.warning("%s", note)
     if not request.history:
-        return PreparedQuery(request, request.query)
+        return PreparedQuery(request, request.query, degraded=request.degraded)
     resolved = resolve_followup(request.query, request.history, request.rewriter, request.rewrite_timeout)
     degraded = (f"rewriter: {resolved.warning}",) if resolved.warning else ()
-    return PreparedQuery(request, resolved.query, resolved.added, degraded=degraded)
+    return PreparedQuery(request, resolved.query, resolved.added, degraded=(*request.degraded, *degraded))
 
 
 # -- search of the store --------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ _LATIN = re.compile(r"[A-Za-z0-9][\w.+#'/-]*", re.ASCII)
 _OBJECTS = "假款班职费税婚学钱票房车账货证卡网机岗薪险餐户单金约档刀油电话会销"
 """Last characters of verb-object compounds, which name a topic: 请假, 退款, 换刀."""
 
+_NON_SPACE = re.compile(r"\S")
 _CODE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S+")
 _NUMBER = re.compile(r"\d")
 
@@ -36,9 +37,9 @@ GENERIC = ASKED | word_list("generic_verbs")
 """`ASKED` and transitive verbs: a question made only of these names no topic."""
 
 _FILLER_EN = re.compile(
-    r"^(?:ok(?:ay)?|thanks?(?: you)?|great|well|right|i see|hi|hello|sure|got it|hm+|yes|no)\b[\s,.!:;-]*", re.I
+    r"(?:ok(?:ay)?|thanks?(?: you)?|great|well|right|i see|hi|hello|sure|got it|hm+|yes|no)\b[\s,.!:;-]*", re.I
 )
-_LEAD_EN = re.compile(r"^(?:and|but|so|or|also|then)\b[\s,]*", re.I)
+_LEAD_EN = re.compile(r"(?:and|but|so|or|also|then)\b[\s,]*", re.I)
 _ALWAYS_EN = re.compile(
     r"^(?:what about|how about|what if|same for|which ones?\b|why(?: not)?\W*$|how so|how come\W*$|when\W*$|"
     r"where\W*$|who\W*$)|\b(?:what|anything|who|where|something|someone) else\b|^(?:tell me )?more\b|"
@@ -87,12 +88,12 @@ _ASKS_EN = re.compile(
 _MAX_FRAGMENT = 5  # words; a longer phrase without a question word is a keyword query
 
 _FILLER_ZH = re.compile(
-    r"^(?:好的?|嗯+|哦+|噢|谢谢(?:你|您)?|多谢|明白了?|知道了|了解了?|请问(?:一下)?|你好|您好|行|是的|对了|ok)"
+    r"(?:好的?|嗯+|哦+|噢|谢谢(?:你|您)?|多谢|明白了?|知道了|了解了?|请问(?:一下)?|你好|您好|行|是的|对了|ok)"
     r"[，,。.！!、\s]*",
     re.I,
 )
 _LEAD_ZH = re.compile(
-    r"^(?:那么|那(?=[^个些款种台本部篇首条位家次件项份张座套里边儿样时天年是有会能要需])|还有|另外|而|但是?|可是|不过|然后)[，,、\s]*"
+    r"(?:那么|那(?=[^个些款种台本部篇首条位家次件项份张座套里边儿样时天年是有会能要需])|还有|另外|而|但是?|可是|不过|然后)[，,、\s]*"
 )
 _ASKS_ZH = re.compile(
     r"什么|怎么|怎样|怎麼|如何|为何|为啥|哪|谁|吗|嗎|多少|多久|多大|多长|多高|多远|多重|几[个天年月点次岁种位家]|"
@@ -192,7 +193,9 @@ def is_elliptical(text: str) -> bool:
 
 
 def is_followup(text: str) -> bool:
-    """Whether a question cannot be understood without the conversation before it."""
+    """Whether a question of at most 2,000 characters cannot be understood without the conversation before it."""
+    if len(text) > _MAX_TURN:
+        return False
     plain, led = _stripped(_QUOTED.sub("quotation", to_simplified(text)))  # a quotation names its topic
     if not plain:
         return True
@@ -205,14 +208,22 @@ def is_followup(text: str) -> bool:
 
 def _stripped(text: str) -> tuple[str, bool]:
     """The question without opening phrases ("ok", "好的"), and whether a conjunction ("and", "那么") was among them."""
-    plain, led = text.strip(), False
+    plain, start, led = text.strip(), 0, False
     while True:
-        shorter = _FILLER_ZH.sub("", _FILLER_EN.sub("", plain))
-        opened = _LEAD_ZH.sub("", _LEAD_EN.sub("", shorter))
+        shorter = _skip(plain, start, _FILLER_EN, _FILLER_ZH)
+        opened = _skip(plain, shorter, _LEAD_EN, _LEAD_ZH)
         led = led or opened != shorter
-        if opened == plain or not opened.strip():
-            return plain, led
-        plain = opened.strip()
+        word = _NON_SPACE.search(plain, opened)
+        if opened == start or word is None:
+            return plain[start:], led
+        start = word.start()
+
+
+def _skip(text: str, start: int, *openings: re.Pattern[str]) -> int:
+    for opening in openings:
+        match = opening.match(text, start)
+        start = match.end() if match else start
+    return start
 
 
 # -- English --------------------------------------------------------------------------------------------------------
@@ -330,7 +341,7 @@ _BULLET = re.compile(r"^\s*[-*•]\s+(.+)$", re.MULTILINE)
 _SERIES_ZH = re.compile(
     r"([^，。：:；;！？\s]{1,20}(?:、[^，。：:；;！？、]{1,20})+(?:[和与及以及]+[^，。：:；;！？、]{1,20})?)"
 )
-_SERIES_EN = re.compile(r"((?:[\w' -]+,\s*)+(?:and|or)\s+[\w' -]+)", re.IGNORECASE)
+_SERIES_EN = re.compile(r"((?:[\w' -]++,\s*+)+(?:and|or)\s+[\w' -]+)", re.IGNORECASE)
 _PLACE = {name: place for place, names in enumerate(
     ("first 一 1", "second 二 两 2", "third 三 3", "fourth 四 4", "fifth 五 5", "六 6", "七 7", "八 8", "九 9", "十 10")
 ) for name in names.split()}  # fmt: skip
@@ -554,7 +565,7 @@ def _rewrite(
         r"^(?:question|问题|改写|rewritten)[^:：]{0,20}[:：]\s*", "", lines[-1] if lines else "", flags=re.I
     )
     question = question.strip(_QUOTES)
-    words = content_words(question)
+    words = content_words(question[: _MAX_REWRITTEN + 1])
     source = " ".join([query, *(turn.text for turn in turns)])
     known = sum(shares_word(source, [word]) for word in words)
     if not words or len(question) > _MAX_REWRITTEN or known < _MIN_KNOWN * len(words):

@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from fractions import Fraction
 from numbers import Real
 from typing import Literal, TypeVar, cast, get_args
 
 from langchain_agentrag.errors import InvalidQueryError
+from langchain_agentrag.metadata import short_repr
 
 Id = TypeVar("Id", bound=Hashable)
 
@@ -61,22 +63,25 @@ def check_weights(weights: object) -> Weights:
     """
     remedy = "give two numbers of 0 or more, not both 0, such as (0.5, 0.5)"
     if isinstance(weights, str | bytes | Mapping) or not hasattr(weights, "__iter__"):
-        msg = f"weights must be a pair (vector, keyword), got {weights!r}: {remedy}."
+        msg = f"weights must be a pair (vector, keyword), got {short_repr(weights)}: {remedy}."
         raise InvalidQueryError(msg)
     pair = list(weights)
     if len(pair) != _INDEXES:
-        msg = f"weights must be one number per index (vector, keyword), got {weights!r}: {remedy}."
+        msg = f"weights must be one number per index (vector, keyword), got {short_repr(weights)}: {remedy}."
         raise InvalidQueryError(msg)
     for weight in pair:
         if not _is_weight(weight):
-            msg = f"weight {weight!r} in {weights!r} is not a finite number of 0 or more: {remedy}."
+            msg = f"weight {short_repr(weight)} in {short_repr(weights)} is not a finite number of 0 or more: {remedy}."
             raise InvalidQueryError(msg)
     largest = max(pair)
     if largest == 0:
-        msg = f"weights {weights!r} leave no index to search: {remedy}."
+        msg = f"weights {short_repr(weights)} leave no index to search: {remedy}."
         raise InvalidQueryError(msg)
     # Dividing by the larger one first keeps huge weights from overflowing in the sum.
-    vector, keyword = (float(weight / largest) for weight in pair)
+    try:
+        vector, keyword = (float(weight / largest) for weight in pair)
+    except OverflowError:  # a whole number that is no float, and a float
+        vector, keyword = (float(Fraction(weight) / Fraction(largest)) for weight in pair)
     return vector / (vector + keyword), keyword / (vector + keyword)
 
 

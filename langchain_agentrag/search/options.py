@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from numbers import Integral, Real
-from typing import Annotated, Any, TypedDict, get_args, get_type_hints
+from typing import Annotated, Any, TypedDict, cast, get_args, get_type_hints
 
 import numpy as np
 
 from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.filters import Filter, conjoin, parse, time_range_filter
 from langchain_agentrag.llm import LanguageModel, check_llm
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.followup import HistoryTurn, read_history
 from langchain_agentrag.search.fusion import FusionName, check_fusion, check_weights
@@ -32,6 +34,9 @@ from langchain_agentrag.types import SearchMode
 
 DEFAULT_WEIGHTS = (0.5, 0.5)
 """Share of (vector, keyword) under a fusion rule that does not choose it per query."""
+
+MAX_QUERY = 4_000
+"""Characters of a query that are searched; of a longer one the rest is left out, and `Hits.degraded` says so."""
 
 REWRITE_TIMEOUT = 5.0
 """Seconds the rewriter may take by default."""
@@ -53,19 +58,19 @@ def check_count(name: str, value: object) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         noun = "the number of hits wanted, " if name == "k" else ""
-        raise InvalidQueryError(f"Cannot search with {name}={value!r}: it is {noun}a whole number >= 1.")
+        raise InvalidQueryError(f"Cannot search with {name}={short_repr(value)}: it is {noun}a whole number >= 1.")
     return int(value)
 
 
 def _check_share(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        raise InvalidQueryError(f"Cannot search with {name}={value!r}: it is a number from 0 to 1.")
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= cast("float", value) <= 1:
+        raise InvalidQueryError(f"Cannot search with {name}={short_repr(value)}: it is a number from 0 to 1.")
     return float(value)
 
 
 def _check_seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
-        raise InvalidQueryError(f"Cannot search with {name}={value!r}: it is a number of seconds above 0.")
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < cast("float", value) <= sys.float_info.max:
+        raise InvalidQueryError(f"Cannot search with {name}={short_repr(value)}: it is a number of seconds above 0.")
     return float(value)
 
 
@@ -88,7 +93,7 @@ def _check_collapse(name: str, value: object) -> float | None:
 def _check_neighbours(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= MAX_NEIGHBOURS:
         raise InvalidQueryError(
-            f"Cannot search with {name}={value!r}: it is a whole number of chunks from 0 to {MAX_NEIGHBOURS}."
+            f"Cannot search with {name}={short_repr(value)}: it is a whole number of chunks from 0 to {MAX_NEIGHBOURS}."
         )
     return int(value)
 
@@ -103,7 +108,7 @@ def _check_rewriter(name: str, value: object) -> LanguageModel | None:
 def _check_vector(_name: str, value: Any) -> Vectors:  # noqa: ANN401
     try:
         vector: Vectors = np.asarray(value, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidQueryError(f"The vector of the query is no list of numbers: {error}.") from error
     if vector.ndim != 1 or not len(vector) or not math.isfinite(float(vector.sum())):
         raise InvalidQueryError("The vector of the query must be one list of finite numbers.")
@@ -229,12 +234,19 @@ OPTIONS: Mapping[str, Option] = {
 """Declaration of each search option by name."""
 
 
+def _words(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # a whole number of more than 4,300 digits
+        return short_repr(value)
+
+
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """Checked arguments of a search.
 
     Attributes:
-        query: The question.
+        query: The question, at most `MAX_QUERY` characters of it.
         scope: Documents the caller may see.
         k: Hits wanted, >= 1.
         condition: `filter`, `after` and `before` as one parsed filter, or None.
@@ -242,6 +254,7 @@ class SearchRequest:
         fetch_k: Candidates that later stages choose from, >= k.
         weights: Share of (vector, keyword), adding up to 1; None lets the fusion rule choose.
         now: Present time.
+        query_length: Characters of the question as it was asked.
 
     The other attributes are the options of the same name, see `OPTIONS`.
     """
@@ -270,6 +283,14 @@ class SearchRequest:
     recency: timedelta | None = None
     now: datetime = field(default=EPOCH, compare=False)
     quarantined: bool = False
+    query_length: int = 0
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """Note that the question was cut, if it was."""
+        if self.query_length <= len(self.query):
+            return ()
+        return (f"query: only the first {len(self.query):,} of its {self.query_length:,} characters were searched",)
 
     @property
     def uses_vector_index(self) -> bool:
@@ -309,7 +330,7 @@ def check_request(
     """Check the arguments of a search before any work is done.
 
     Args:
-        query: The question.
+        query: The question; only its first `MAX_QUERY` characters are searched.
         k: Hits wanted.
         agent_id: Agent on whose behalf to search.
         options: See `SearchOptions`; None stands for the default.
@@ -334,17 +355,18 @@ def check_request(
     condition = checked.pop("filter", None)
     if checked.keys() & {"after", "before"}:
         condition = conjoin(condition, time_range_filter(values.get("after"), values.get("before"), now))
-    words = "; ".join(f"{name} {values[name]}" for name in ("filter", "after", "before") if name in values)
+    words = "; ".join(f"{name} {_words(values[name])}" for name in ("filter", "after", "before") if name in values)
     for name in ("after", "before"):
         checked.pop(name, None)
     return SearchRequest(
-        query,
+        query if len(query) <= MAX_QUERY else query.strip()[:MAX_QUERY],
         Scope(check_agent_id(agent_id)),
         wanted,
         max(fetch_k, wanted),
         condition=condition,
         filter_text=words,
         now=now,
+        query_length=len(query) if len(query) <= MAX_QUERY else len(query.strip()),
         **checked,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from langchain_agentrag.normalization import normalize
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.fusion import calibrate_cosine
 from langchain_agentrag.search.hits import RankedHits, address
@@ -161,7 +161,7 @@ def group_near_duplicates(texts: Sequence[str], threshold: float = NEAR_DUPLICAT
     groups: list[list[int]] = []
     firsts: list[tuple[frozenset[str], object]] = []
     for place, text in enumerate(texts):
-        folded = unicodedata.normalize("NFKC", text).casefold()
+        folded = normalize("NFKC", text).casefold()
         shingles, facts = _shingles(folded), _facts(folded)
         for group, (known, known_facts) in zip(groups, firsts, strict=True):
             if facts == known_facts and jaccard(shingles, known) >= threshold:

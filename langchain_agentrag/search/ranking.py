@@ -352,9 +352,10 @@ def confidences(rows: Sequence[int], candidates: Candidates, other_speakers: Col
 # -- speakers -------------------------------------------------------------------------------------------------------
 
 _ROLES = word_list("speaker_roles")
+_MAX_NAME_LENGTH = 200  # characters; nobody has a longer name
 _MIN_NAME_LENGTH = 2  # characters; a single one occurs in every other question
 _HOMOGRAPHS = ENGLISH_STOP_WORDS | {"may"}  # function words that are also names: Will, May
-_SENTENCE_START = re.compile(r"(?:^|[.!?。！？])[^\w]*$")
+_WORD_OR_SENTENCE_END = re.compile(r"[\w.!?。！？]")
 
 
 def named_speakers(query: str, speakers: Iterable[str]) -> set[str]:
@@ -365,12 +366,17 @@ def named_speakers(query: str, speakers: Iterable[str]) -> set[str]:
     capitalized inside a sentence. Of overlapping names the longer one is meant.
     """
     text = fold(query)
-    mentions = [(start, end, speaker) for speaker in speakers for start, end in _mentions(text, speaker)]
-    return {
-        speaker
-        for start, end, speaker in mentions
-        if not any(a <= start and end <= b and b - a > end - start for a, b, _ in mentions)
-    }
+    by_span: dict[tuple[int, int], set[str]] = {}
+    for speaker in speakers:
+        for span in _mentions(text, speaker):
+            by_span.setdefault(span, set()).add(speaker)
+    named: set[str] = set()
+    furthest = 0  # end of the spans that start here or before, of those that start here only the longer ones
+    for start, end in sorted(by_span, key=lambda span: (span[0], -span[1])):
+        if end > furthest:
+            named |= by_span[start, end]
+            furthest = end
+    return named
 
 
 def other_speakers(query: str, speakers: Mapping[int, str]) -> dict[int, str]:
@@ -389,7 +395,7 @@ def other_speakers(query: str, speakers: Mapping[int, str]) -> dict[int, str]:
 
 def _mentions(text: str, speaker: str) -> Iterator[tuple[int, int]]:
     """Spans of a folded query that name the speaker."""
-    name = fold(speaker).strip()
+    name = fold(speaker[:_MAX_NAME_LENGTH]).strip()
     words = [name, *(part for part in name.split() if name.islower() or not part.islower())]
     known = {matching_form(word): word for word in words if _is_name(word)}
     if not known:
@@ -400,11 +406,16 @@ def _mentions(text: str, speaker: str) -> Iterator[tuple[int, int]]:
         capital = text[start:end] != text[start:end].lower()
         if cased and not capital and written != written.lower():
             continue
-        if matching_form(written) in _HOMOGRAPHS and not (
-            cased and capital and not _SENTENCE_START.search(text[:start])
-        ):
+        if matching_form(written) in _HOMOGRAPHS and not (cased and capital and not _starts_sentence(text, start)):
             continue
         yield start, end
+
+
+def _starts_sentence(text: str, position: int) -> bool:
+    """Return whether no word stands between the position and the end of the sentence before, or the text's start."""
+    while position and not _WORD_OR_SENTENCE_END.match(text, position - 1):
+        position -= 1
+    return not position or text[position - 1] in ".!?。！？"
 
 
 def _is_name(word: str) -> bool:

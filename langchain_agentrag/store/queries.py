@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Filter, match
-from langchain_agentrag.metadata import is_storable
+from langchain_agentrag.metadata import is_storable, short_repr
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.store.calls import RunningCalls, store_call
 from langchain_agentrag.store.catalog import Catalog, select_in
@@ -233,7 +233,7 @@ def read_passage(
         raise InvalidQueryError(f"Cannot read document {doc_id!r}: doc_id must be a string, as a search hit has it.")
     for name, value in (("chunk_id", chunk_id), ("before", before), ("after", after)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidQueryError(f"Cannot read with {name}={value!r}: it must be a whole number >= 0.")
+            raise InvalidQueryError(f"Cannot read with {name}={short_repr(value)}: it must be a whole number >= 0.")
     with catalog.snapshot() as connection:
         for owner in reversed(scope.owners):  # the agent's own document before a shared one
             document = find_document(connection, owner, doc_id, now)
@@ -246,7 +246,7 @@ def read_passage(
         spans = chunk_spans(connection, document.key)
         if chunk_id >= len(spans):
             raise InvalidQueryError(
-                f"Document {doc_id!r} has no chunk {chunk_id}: its chunks are 0 to {len(spans) - 1}."
+                f"Document {doc_id!r} has no chunk {short_repr(chunk_id)}: its chunks are 0 to {len(spans) - 1}."
             )
         text, metadata = document_text(connection, document.key)
     first, last = max(0, chunk_id - before), min(len(spans) - 1, chunk_id + after)

@@ -352,6 +352,7 @@ class Analyzer:
         expanded, text = {field: dict(terms) for field, terms in query.items()}, matching_form(fold(text))
         numbers = [] if NUMERAL_CHARACTERS.isdisjoint(text) else number_variants(text)
         variants = dict.fromkeys(numbers)
+        from_numbers = frozenset(numbers)
         alternatives = self._synonyms.alternatives
         if alternatives:
             inflected = (word for word in alternatives if _contains_word(query, self._query_terms(word, frozenset())))
@@ -360,7 +361,7 @@ class Analyzer:
         for variant in variants:
             for field, terms in self._query_terms(variant, frozenset()).items():
                 for term, weight in terms.items():
-                    if variant in numbers and len(term) == 1 and not term.isascii():
+                    if variant in from_numbers and len(term) == 1 and not term.isascii():
                         continue  # 十 alone is in every other text
                     expanded[field][term] = max(weight * self._weights.synonyms, expanded[field].get(term, 0.0))
         return expanded

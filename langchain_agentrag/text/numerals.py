@@ -55,6 +55,8 @@ def read_chinese(numeral: str) -> Fraction | None:
 
 def read_chinese_strictly(numeral: str) -> int | None:
     """Return the value of a Chinese whole number in the usual form; None for words like 万一, 三三两两 and 二三十."""
+    if len(numeral) > MAX_NUMERAL:
+        return None
     value = _read_chinese_integer(numeral)
     usual = numeral.replace("两", "二").replace("〇", "零")
     return value if value and write_chinese(value) == usual else None

@@ -13,7 +13,7 @@ WIDE: Final = "\u2e80"
 _CLOSERS: Final = "\"'”’»›)）】』」》〉］｝\\]}＂"
 _CLOSING_PUNCTUATION: Final = frozenset("。！？；，、：．…｡､」』”’）】》〉］｝〕〗〙〛％‰")
 _SENTENCE_END = re.compile(rf"(?:[。！？；…｡．]+|[!?]+|\.+)[!?。！？…]*[{_CLOSERS}]*")
-_CLAUSE_END = re.compile(rf"[，、：､—]+[{_CLOSERS}]*|[,;:]+[{_CLOSERS}]*(?=[\s\[{{\"])")
+_CLAUSE_END = re.compile(rf"[，、：､—]+[{_CLOSERS}]*|(?<![,;:])[,;:]++[{_CLOSERS}]*(?=[\s\[{{\"])")
 _SPACE = re.compile(r"\s+")
 _NON_SPACE = re.compile(r"\S")
 _FULL_STOPS: Final = frozenset("。！？；…｡．")

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from langchain_agentrag.forks import fork_safe_lock
+from langchain_agentrag.normalization import normalize
 
 # ---- Normalization ----
 
@@ -36,15 +37,15 @@ def fold(text: str) -> str:
     """Return a text in NFKC without invisible characters; case is kept, because `CamelCase` is split by it."""
     if text.isascii():
         return text
-    return _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
+    return _INVISIBLE.sub("", normalize("NFKC", text))
 
 
 def fold_case(word: str) -> str:
     """Return a word of a folded text in lower case, without accents on Latin letters."""
     if word.isascii():
         return word.lower()
-    plain = _LATIN_ACCENTS.sub("", unicodedata.normalize("NFKD", word.casefold()))
-    return unicodedata.normalize("NFKC", plain)
+    plain = _LATIN_ACCENTS.sub("", normalize("NFKD", word.casefold()))
+    return normalize("NFKC", plain)
 
 
 class _TraditionalConverter:
@@ -92,7 +93,7 @@ class FoldedText:
     def __init__(self, original: str) -> None:
         self.text = fold(original)
         self._starts: list[int] | None = None  # None: offsets are equal
-        if len(self.text) != len(original) or not unicodedata.is_normalized("NFKC", original):
+        if len(self.text) != len(original) or normalize("NFKC", original) != original:
             self._align(original)
 
     def _align(self, original: str) -> None:

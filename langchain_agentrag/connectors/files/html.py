@@ -32,7 +32,7 @@ _MIN_LINKED_SHARE = 0.6
 """Lowest share of text inside links at which a block with a navigation-like class or id is navigation."""
 _MIN_MAIN_SHARE = 0.4
 """Lowest share of a page's text at which its <main> or only <article> is the page's content."""
-_XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
+_XML_DECLARATION = re.compile(r"\A\s*+<\?xml[^>]*+(?<=\?)>")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 

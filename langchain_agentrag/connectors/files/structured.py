@@ -10,7 +10,7 @@ from langchain_agentrag.connectors.files.content import Content, TextBuilder, Un
 from langchain_agentrag.connectors.files.encodings import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _MAX_PART = 600
 """Largest JSON value, in characters of its text, that is one part; larger ones are split into their members."""
@@ -25,16 +25,19 @@ def read_json(data: bytes) -> Content:
     decoded = decode(data)
     metadata = decoded_metadata(decoded)
     try:
-        value = json.loads(decoded.text)
+        return _json_content(json.loads(decoded.text), metadata)
     except (ValueError, RecursionError):
         lines = _json_lines(decoded.text)
         if lines is None:
             text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), decoded.text)
             return Content(clean_text(text), "plain", metadata={**metadata, "invalid_json": True})
         return _records(lines, metadata)
+
+
+def _json_content(value: Untyped, metadata: dict[str, Any]) -> Content:
     builder = TextBuilder()
     if isinstance(value, list) and len(value) > 1 and all(isinstance(item, dict) for item in value):
-        return _records(enumerate(value), metadata, "item")
+        return _records(((number, _render(item)) for number, item in enumerate(value)), metadata, "item")
     for path, part in _parts(value, ()):
         label = " > ".join(path)
         locator = {"path": ".".join(path)} if path else {}
@@ -49,15 +52,15 @@ def read_jsonl(data: bytes) -> Content:
     return read_json(data) if lines is None else _records(lines, decoded_metadata(decoded))
 
 
-def _json_lines(text: str) -> list[tuple[int, Any]] | None:
-    """Return the numbered values of JSON Lines, or None when too many lines are invalid."""
-    values: list[tuple[int, Any]] = []
+def _json_lines(text: str) -> list[tuple[int, str]] | None:
+    """Return the numbered values of JSON Lines as text, or None when too many lines are invalid."""
+    values: list[tuple[int, str]] = []
     invalid = 0
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            values.append((number, json.loads(line)))
+            values.append((number, _render(json.loads(line))))
         except (ValueError, RecursionError):
             invalid += 1
             values.append((number, line.strip()))
@@ -66,10 +69,10 @@ def _json_lines(text: str) -> list[tuple[int, Any]] | None:
     return values if len(values) > 1 and invalid * 10 <= len(values) else None
 
 
-def _records(records: Untyped, metadata: dict[str, Any], unit: str = "line") -> Content:
+def _records(records: Iterable[tuple[int, str]], metadata: dict[str, Any], unit: str = "line") -> Content:
     builder = TextBuilder()
-    for number, value in records:
-        builder.add(_render(value), {unit: number}, joinable=False)
+    for number, text in records:
+        builder.add(text, {unit: number}, joinable=False)
     return builder.content(metadata=metadata)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from langchain_agentrag.connector import Gap
 from langchain_agentrag.errors import MissingExtraError, UsageError
+from langchain_agentrag.metadata import short_repr
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -155,6 +156,8 @@ class _Spec:
         return self.patterns.check_file(self.above + key.removeprefix(self.prefix)).include
 
 
+_MAX_GLOB = 1_000  # characters
+
 _Frame = tuple[Iterator[os.DirEntry[str]], str, tuple[_Spec, ...]]
 """A folder being listed: its remaining entries, its key prefix, and the ignore files that apply."""
 
@@ -207,7 +210,7 @@ def _reason(error: Exception) -> str:
 @cache
 def _glob(pattern: str) -> re.Pattern[str]:
     """Compile a glob: `**` crosses folders, `*` and `?` do not, `{a,b}` are alternatives."""
-    out, i = "", 0
+    out, i, comma = "", 0, ","
     while i < len(pattern):
         if pattern.startswith("**/", i):
             out, i = out + "(?:.*/)?", i + 3
@@ -217,8 +220,8 @@ def _glob(pattern: str) -> re.Pattern[str]:
             body = pattern[i + 1 : end].replace("\\", "\\\\")
             out, i = out + f"[{'^' + body[1:] if body[0] in '!^' else body}]", end + 1
         else:
-            comma = "|" if "{" in pattern[:i] else ","
             simple = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": comma}
+            comma = "|" if pattern[i] == "{" else comma
             out, i = out + simple.get(pattern[i], re.escape(pattern[i])), i + 1
     return re.compile(out, re.DOTALL)
 
@@ -227,24 +230,29 @@ def check_globs(setting: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
     """Return valid patterns as a tuple.
 
     Raises:
-        UsageError: one is empty, absolute, leaves the folder, or has unbalanced brackets.
+        UsageError: one is empty, longer than 1,000 characters, absolute, leaves the folder, or has unbalanced brackets.
     """
     globs = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     for pattern in globs:
         if not _is_valid_glob(pattern):
             raise UsageError(
-                f"FileSystemConnector({setting}={pattern!r}): a pattern is relative to the folder, with '/' between "
-                "names, like 'docs/*.md' or '**/*.{md,txt}'; it has no leading '/', no '..', and its brackets are "
-                "balanced."
+                f"FileSystemConnector({setting}={short_repr(pattern)}): a pattern is relative to the folder, at most "
+                f"{_MAX_GLOB:,} characters, with '/' between names, like 'docs/*.md' or '**/*.{{md,txt}}'; it has no "
+                "leading '/', no '..', and its brackets are balanced."
             )
     return globs
 
 
 def _is_valid_glob(pattern: object) -> bool:
-    if not isinstance(pattern, str) or not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
+    if (
+        not isinstance(pattern, str)
+        or not 0 < len(pattern) <= _MAX_GLOB
+        or pattern.startswith("/")
+        or ".." in pattern.split("/")
+    ):
         return False
     try:
         _glob(pattern)
-    except re.error:
+    except (re.error, RecursionError):
         return False
     return True

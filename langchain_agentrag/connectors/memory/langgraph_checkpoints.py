@@ -214,7 +214,7 @@ def _metadata(stored: object) -> Mapping[str, Any]:
         return stored
     try:
         metadata = json.loads(stored) if isinstance(stored, str | bytes) else {}
-    except ValueError:  # an old saver used a format of its own
+    except (ValueError, RecursionError):  # an old saver used a format of its own
         return {}
     return metadata if isinstance(metadata, dict) else {}
 

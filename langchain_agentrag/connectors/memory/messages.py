@@ -97,6 +97,13 @@ def read_message(raw: object) -> Message | None:
     Raises:
         NotAMessageError: the value has none of the known formats.
     """
+    try:
+        return _read_message(raw)
+    except RecursionError:
+        raise NotAMessageError(f"a {type(raw).__name__} that is nested too deep is not a message") from None
+
+
+def _read_message(raw: object) -> Message | None:
     fields = _message_fields(raw)
     if fields is None:
         # kind and field names only: messages end up in logs, so the content must not appear

@@ -143,7 +143,10 @@ def item_document(item: LangGraphItem, source: str, agent_id: str | None) -> Sou
 
     A value with one text field is that text; one with several reads `field: text`, one per line.
     """
-    texts = list(_texts(item.value, ()))
+    try:
+        texts = list(_texts(item.value, ()))
+    except RecursionError as error:
+        raise InvalidDocumentError(f"The item {item.key!r} is nested too deep: make it flatter.") from error
     labelled = [(path, text) for path, text in texts if path[-1:] != () and path[-1] not in _TYPE_FIELDS]
     texts = labelled or texts
     text = texts[0][1] if len(texts) == 1 else "\n".join(f"{'.'.join(path)}: {text}" for path, text in texts)
@@ -244,8 +247,10 @@ def _part_labels(parts: tuple[str, ...]) -> str:
 def _json(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         return str(value)
+    except RecursionError:
+        return "[… nested too deep / 嵌套过深 …]"
 
 
 def _check(entry: Entry) -> None:

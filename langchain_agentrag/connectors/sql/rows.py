@@ -50,7 +50,10 @@ def to_metadata(value: Any) -> Any:  # noqa: ANN401
 
     Arrays become lists, JSON and structs dicts with text keys, a driver's own types (ranges, addresses) text.
     """
-    return value if type(value) in _METADATA_TYPES else _converter(_TO_METADATA, value)(value)
+    try:
+        return value if type(value) in _METADATA_TYPES else _converter(_TO_METADATA, value)(value)
+    except RecursionError:
+        raise UnreadableSourceError("a value is nested too deep: read a part of it in the query") from None
 
 
 def value_text(value: Any) -> str:  # noqa: ANN401
@@ -58,7 +61,10 @@ def value_text(value: Any) -> str:  # noqa: ANN401
 
     Decimal("1.10") is 1.10, a timestamp 2024-05-01 08:00:00+08:00, a list its values with commas, JSON is JSON.
     """
-    return value if type(value) is str else str(_converter(_TO_TEXT, value)(value))
+    try:
+        return value if type(value) is str else str(_converter(_TO_TEXT, value)(value))
+    except RecursionError:
+        raise UnreadableSourceError("a value is nested too deep: read a part of it in the query") from None
 
 
 def _converter(rules: tuple[tuple[Any, Convert], ...], value: Any) -> Convert:  # noqa: ANN401
