@@ -372,13 +372,6 @@ def test_a_llama_index_query_by_wrong_ids_finds_nothing(world, field: str, value
         assert result.ids == []
 
 
-def test_an_empty_list_of_source_documents_finds_nothing_and_of_nodes_is_what_an_index_passes(world):
-    store = llama_index.HybridVectorStore(world.indexer)
-    query = {"query_str": "apple", "mode": VectorStoreQueryMode.HYBRID, "similarity_top_k": 2}
-    assert store.query(VectorStoreQuery(**query, doc_ids=[])).ids == []
-    assert len(store.query(VectorStoreQuery(**query, node_ids=[])).ids) == 2
-
-
 @pytest.mark.parametrize("bounds", [{"before": "x"}, {"after": b"x"}, {"before": True}, {"limit": -1}, {"limit": "1"}])
 def test_a_record_manager_lists_nothing_for_bounds_it_cannot_compare(world, bounds):
     with pytest.raises(UsageError):

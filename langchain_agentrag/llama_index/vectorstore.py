@@ -255,7 +255,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         """Return the nodes for a query, best first, with scores in [0, 1].
 
         Args:
-            query: The query; `node_ids` that are empty, as a `VectorStoreIndex` passes them, are no constraint.
+            query: The query; `node_ids` and `doc_ids` of None, or [] as a `VectorStoreIndex` passes, are no constraint.
             kwargs: Search options of this query, and `mmr_threshold`.
 
         Raises:
@@ -284,7 +284,7 @@ class HybridVectorStore(BasePydanticVectorStore):
                 f"{', '.join(supported.value for supported in _MODES)}."
             )
         condition = conjoin(self._bound, parse_filters(query.filters))
-        if query.doc_ids is not None:
+        if query.doc_ids is not None and query.doc_ids != []:
             condition = conjoin(condition, ref_doc_condition(query.doc_ids))
         call_options = {name: value for name, value in call.items() if name != "mmr_threshold"}
         options: dict[str, Any] = {**self._defaults, **call_options, "mode": mode, "agent_id": self.agent_id}
