@@ -21,9 +21,11 @@ from langchain_core.indexing import RecordManager
 from langchain_core.vectorstores import VectorStore
 from langgraph.store.base import BaseStore
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.memory import Memory
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery, VectorStoreQueryMode
+from pydantic import BaseModel
 
 import langchain_agentrag
 from langchain_agentrag import llama_index, testing
@@ -486,9 +488,23 @@ def test_a_vector_store_retriever_refuses_unknown_settings_when_it_is_made(world
         langchain_agentrag.HybridVectorStore(world.indexer).as_retriever(**settings)
 
 
-@pytest.mark.parametrize(
-    "tool", [langchain_agentrag.SearchTool, langchain_agentrag.ReadTool, langchain_agentrag.AgentRAGToolkit]
-)
-def test_a_tool_refuses_a_misspelled_setting(world, tool):
+def public_models() -> list[type[BaseModel]]:
+    """Public classes whose settings pydantic checks."""
+    named = [getattr(module, name) for module in (langchain_agentrag, llama_index) for name in module.__all__]
+    models = [*named, HybridVectorStoreRetriever]
+    return [model for model in models if inspect.isclass(model) and issubclass(model, BaseModel)]
+
+
+@pytest.mark.parametrize("model", public_models())
+def test_a_misspelled_setting_of_a_tool_or_retriever_is_refused(world, model):
+    settings = {
+        "indexer": world.indexer,
+        "vectorstore": langchain_agentrag.HybridVectorStore(world.indexer),
+        "database": langchain_agentrag.ReadOnlyDatabase(f"sqlite:///{world.root / 'memory.db'}"),
+        "agent_id": "lina",
+        "memory": Memory.from_defaults(),
+        "recorder": MemoryRecorder(world.indexer, world.table),
+    }
+    names = inspect.signature(model).parameters.keys() | model.model_fields.keys()
     with pytest.raises(ValueError, match="flter"):
-        tool(indexer=world.indexer, flter={"type": "manual"})
+        model(**{name: value for name, value in settings.items() if name in names}, flter={"type": "manual"})

@@ -12,6 +12,7 @@ from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, Callba
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
+from pydantic import ConfigDict
 
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
@@ -332,6 +333,8 @@ class HybridVectorStore(VectorStore):
 
 class HybridVectorStoreRetriever(ConfiguredRetriever, VectorStoreRetriever):
     """LangChain's vector store retriever; a filter of the call narrows the bound one instead of replacing it."""
+
+    model_config = ConfigDict(extra="forbid")
 
     allowed_search_types: ClassVar[Sequence[str]] = (
         "similarity",
