@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.errors import UnreadableSourceError
+from langchain_agentrag.errors import UnreadableSourceError, UsageError
+from langchain_agentrag.metadata import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -58,6 +60,20 @@ class Gap:
     key: str
     reason: str
     skipped: bool
+
+
+def check_connector(connector: object) -> BaseConnector:
+    """Return a connector unchanged.
+
+    Raises:
+        UsageError: it is something else, such as the path of a folder.
+    """
+    if isinstance(connector, BaseConnector):
+        return connector
+    remedy = "pass a connector, such as FileSystemConnector(folder)"
+    if isinstance(connector, str | os.PathLike):
+        remedy = f"pass FileSystemConnector({os.fspath(connector)!r}) for a folder, or the connector of another source"
+    raise UsageError(f"{short_repr(connector)} is no connector: {remedy}.")
 
 
 class BaseConnector(ABC):

@@ -9,10 +9,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
-from langchain_agentrag.embedding import Embedder
+from langchain_agentrag.connector import check_connector
+from langchain_agentrag.embedding import Embedder, check_embedder_spec
 from langchain_agentrag.errors import ScopeError, StoreMismatchError, UsageError
 from langchain_agentrag.ingest.documents import (
     EXPIRY_SWEEP_THRESHOLD,
+    as_doc_ids,
     as_source_documents,
     build_filter,
     delete_matching,
@@ -23,6 +25,7 @@ from langchain_agentrag.ingest.documents import (
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.isolation_check import verify_deep
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.scope import Scope, check_agent_id
 from langchain_agentrag.search.cache import ResultCache
 from langchain_agentrag.search.engine import SearchEngine, Searcher
@@ -70,6 +73,7 @@ class DualIndexer:
         result_cache: Seconds an equal search of the same agent may be answered from memory while nothing was written.
 
     Raises:
+        UsageError: an option is invalid, or `embeddings` is no model; no folder was created.
         NotAStoreError: the folder holds something else.
         StoreMismatchError: it was built with another model or analyzer, or by a newer version.
     """
@@ -91,6 +95,7 @@ class DualIndexer:
         result_cache: float = 0.0,
     ) -> None:
         _check_store_options(exact_limit, chroma, lock_timeout, embed_timeout, query_cache, result_cache)
+        check_embedder_spec(embeddings)
         self._chunking = chunking or Chunking()
         self._store = Store(Path(path), exact_limit=exact_limit, chroma=chroma, lock_timeout=lock_timeout, clock=clock)
         self._calls = self._store.calls
@@ -223,7 +228,7 @@ class DualIndexer:
         *,
         split: bool = True,
         vectors: Iterable[Sequence[float] | None] | None = None,
-        ttl: timedelta | float | None = None,
+        ttl: timedelta | float | str | None = None,
         on_progress: ProgressCallback | None = None,
     ) -> SyncReport:
         """Add documents, or replace those of the same id; unchanged ones cost nothing.
@@ -234,8 +239,8 @@ class DualIndexer:
             agent_id: Owner of all of them; None leaves shared what does not name an owner in its metadata.
             split: Whether documents are chunked; False keeps each in one piece, empty ones too.
             vectors: With split=False: vectors of the documents by the store's model, None where it has to embed.
-            ttl: Lifetime, a timedelta or seconds; documents whose metadata has `expires_at` expire then. Expired
-                documents are never found, read or counted; `expire` removes them from disk.
+            ttl: Lifetime, a timedelta, seconds, or text such as "7d"; documents whose metadata has `expires_at` expire
+                then. Expired documents are never found, read or counted; `expire` removes them from disk.
             on_progress: Called as documents are done.
 
         Raises:
@@ -267,9 +272,10 @@ class DualIndexer:
         """Bring the store in step with a source: index what is new or changed, delete what is gone.
 
         Raises:
+            UsageError: it is no connector.
             ConnectorError: the source cannot be listed; nothing was deleted.
         """
-        check_agent_id(connector.agent_id)
+        check_agent_id(check_connector(connector).agent_id)
         with self._pipeline(on_progress, getattr(connector, "total", None)) as pipeline:
             run_sync(self._store, connector, pipeline)
         self.expire(at_least=EXPIRY_SWEEP_THRESHOLD)
@@ -301,13 +307,15 @@ class DualIndexer:
             before: Only documents whose time is earlier than this.
 
         Raises:
-            UsageError: neither ids nor a condition on a key: `forget_agent` deletes everything of an agent.
+            UsageError: neither ids nor a condition on a key (`forget_agent` deletes everything of an agent), or an id
+                that is no string; nothing was deleted.
         """
         owner = check_agent_id(agent_id)
+        ids = as_doc_ids(doc_ids)
         condition = build_filter(self._store.now(), filter, session=session, after=after, before=before)
-        refuse_unbounded_delete(doc_ids, condition)
+        refuse_unbounded_delete(ids, condition)
         with self._pipeline(None, None, keep_vectors=False) as pipeline:
-            delete_matching(self._store, pipeline, owner, doc_ids, condition)
+            delete_matching(self._store, pipeline, owner, ids, condition)
         return pipeline.report
 
     async def adelete(self, doc_ids: str | Iterable[str] | None = None, **options: Any) -> SyncReport:  # noqa: ANN401
@@ -410,7 +418,7 @@ class DualIndexer:
     @store_call
     def get(
         self,
-        doc_ids: Iterable[str] | None = None,
+        doc_ids: str | Iterable[str] | None = None,
         *,
         filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
         agent_id: str | None = None,
@@ -420,10 +428,13 @@ class DualIndexer:
         """Return documents by id, filter and time; those that match all arguments given, in the order of the ids.
 
         The agent's own document comes before a shared one of the same id; without an agent only shared ones are seen.
+
+        Raises:
+            UsageError: an id is no string.
         """
         condition = build_filter(self._store.now(), filter, after=after, before=before)
         scope = Scope(check_agent_id(agent_id))
-        return read_documents(self._store.catalog, self._store.now(), scope, doc_ids, condition)
+        return read_documents(self._store.catalog, self._store.now(), scope, as_doc_ids(doc_ids), condition)
 
     # -- maintenance ----------------------------------------------------------------------------------------------
 
@@ -486,7 +497,7 @@ class AgentView:
         owner = check_agent_id(agent_id)
         if owner is None:
             raise ScopeError("for_agent() needs the id of an agent: use the indexer itself for shared documents.")
-        self._indexer, self._agent = indexer, owner
+        self._indexer, self._agent = check_indexer(indexer, "AgentView"), owner
 
     def __repr__(self) -> str:
         return f"AgentView({self._agent!r})"
@@ -501,7 +512,7 @@ class AgentView:
         documents: Iterable[Any],
         *,
         split: bool = True,
-        ttl: timedelta | float | None = None,
+        ttl: timedelta | float | str | None = None,
         on_progress: ProgressCallback | None = None,
     ) -> SyncReport:
         """Add or replace documents of this agent; see `DualIndexer.index_documents`."""
@@ -513,7 +524,7 @@ class AgentView:
         Raises:
             ScopeError: the connector yields documents for another owner.
         """
-        if connector.agent_id != self._agent:
+        if check_connector(connector).agent_id != self._agent:
             raise ScopeError(
                 f"A view of agent {self._agent!r} cannot sync a connector of {connector.agent_id!r}: "
                 f"make the connector with agent_id={self._agent!r}."
@@ -564,7 +575,7 @@ class AgentView:
 
     def get(
         self,
-        doc_ids: Iterable[str] | None = None,
+        doc_ids: str | Iterable[str] | None = None,
         *,
         filter: Any = None,  # noqa: A002, ANN401
         after: Any = None,  # noqa: ANN401
@@ -576,6 +587,23 @@ class AgentView:
     def stats(self) -> StoreStats:
         """Return counts of what this agent may see."""
         return self._indexer.stats(self._agent)
+
+
+def check_indexer(indexer: object, user: str) -> DualIndexer:
+    """Return an open store unchanged; `user` is what needs it, for the error message.
+
+    Raises:
+        UsageError: it is something else, such as the path of a store or the view of an agent.
+    """
+    if isinstance(indexer, DualIndexer):
+        return indexer
+    if isinstance(indexer, str | Path):
+        value, remedy = f"the path {str(indexer)!r}", f"open it first, and pass DualIndexer({str(indexer)!r})"
+    elif isinstance(indexer, AgentView):
+        value, remedy = repr(indexer), f"pass the DualIndexer it was made from and agent_id={indexer.agent_id!r}"
+    else:
+        value, remedy = f"{short_repr(indexer)} ({type(indexer).__name__})", "pass a DualIndexer(path)"
+    raise UsageError(f"{user} needs an open store, a DualIndexer, got {value}: {remedy}.")
 
 
 def _resolve_analyzer(store: Store, analyzer: Analyzer | None, *, reanalyze: bool) -> Analyzer:

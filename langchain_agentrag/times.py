@@ -127,12 +127,14 @@ def check_time(name: str, value: object, now: datetime | None = None) -> datetim
 
 
 def check_duration(name: str, value: object) -> timedelta:
-    """Return a positive duration argument; a number is seconds.
+    """Return a positive duration argument; a number is seconds, and text is like "36h", "7d", "7天".
 
     Raises:
         InvalidQueryError: the value is anything else.
     """
     duration = value
+    if isinstance(value, str) and (text := _RELATIVE.fullmatch(value.strip())) is not None:
+        duration = int(text["count"]) * _RELATIVE_UNITS[text["unit"].lower()]
     if isinstance(duration, int | float) and not isinstance(duration, bool) and -math.inf < duration < math.inf:
         seconds = duration
         try:
@@ -141,7 +143,7 @@ def check_duration(name: str, value: object) -> timedelta:
             duration = timedelta.max if seconds > 0 else timedelta.min
     if not isinstance(duration, timedelta) or duration <= timedelta(0):
         raise InvalidQueryError(
-            f"{name}={short_repr(value)} must be a positive duration: timedelta(days=7), or a number of seconds."
+            f"{name}={short_repr(value)} must be a positive duration: timedelta(days=7), '7d', or a number of seconds."
         )
     return duration
 

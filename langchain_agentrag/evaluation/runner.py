@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from langchain_agentrag.errors import MissingExtraError, UsageError
 from langchain_agentrag.evaluation.collection import Collection, Question
 from langchain_agentrag.evaluation.relevance import JudgedQuestion, judge_questions
 from langchain_agentrag.evaluation.statistics import Interval, interval
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.search.options import SearchOptions
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.types import Hits
-
-if TYPE_CHECKING:
-    from langchain_agentrag.indexer import DualIndexer
 
 MEASURES = ("nDCG@10", "R@10", "RR@10", "Success@1", "Success@5")
 """Default measures, named as in ir-measures. The first one decides between settings."""
@@ -225,6 +223,7 @@ def evaluate(
         UsageError: there is no question, two questions have one id, or a measure or setting is unknown.
         MissingExtraError: ir-measures is not installed.
     """
+    check_indexer(indexer, "evaluate()")
     parse_measures(measures)
     questions = list(collection.questions if isinstance(collection, Collection) else collection)
     settings = dict(settings if settings is not None else standard_settings())

@@ -6,17 +6,15 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.evaluation.collection import Collection, Question
 from langchain_agentrag.evaluation.runner import DEPTH, MEASURES, Evaluation, OnProgress, evaluate
 from langchain_agentrag.evaluation.statistics import Difference, compare
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.search.fusion import FusionName
 from langchain_agentrag.search.options import SearchOptions
-
-if TYPE_CHECKING:
-    from langchain_agentrag.indexer import DualIndexer
 
 DEFAULTS = "defaults"
 """Name of the setting that the others are compared with."""
@@ -121,6 +119,7 @@ def sweep(
     Raises:
         UsageError: there are too few questions.
     """
+    check_indexer(indexer, "sweep()")
     questions = list(collection.questions if isinstance(collection, Collection) else collection)
     first, second = halves(questions)
     if len(questions) < MIN_QUESTIONS or not second:

@@ -17,7 +17,7 @@ from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, StoreMismatchError, UsageError
 from langchain_agentrag.filters import Condition, Filter, conjoin, time_range_filter
 from langchain_agentrag.ingest.pipeline import Pipeline
-from langchain_agentrag.metadata import is_storable
+from langchain_agentrag.metadata import is_storable, short_repr
 from langchain_agentrag.scope import resolve_owner
 from langchain_agentrag.store.columnar_cache import filter_view
 from langchain_agentrag.store.protocols import Vectors
@@ -131,18 +131,27 @@ def documents_of_agent(documents: Iterable[Any], agent_id: str | None) -> list[S
 def as_doc_ids(doc_ids: str | Iterable[str] | None) -> list[str] | None:
     """Return document ids as a list without repetitions and without ids that cannot be stored; None stays None.
 
+    A single string is one id.
+
     Raises:
         UsageError: one of them is no string.
     """
-    if doc_ids is None:
-        return None
-    if not isinstance(doc_ids, Iterable):
-        raise UsageError(f"Cannot select documents by {doc_ids!r}: pass an id or a list of ids.")
+    return None if doc_ids is None else require_doc_ids(doc_ids)
+
+
+def require_doc_ids(doc_ids: object) -> list[str]:
+    """Return document ids as `as_doc_ids` does where they must be given.
+
+    Raises:
+        UsageError: there are none, or one of them is no string.
+    """
+    if not isinstance(doc_ids, Iterable) or isinstance(doc_ids, Mapping | bytes):
+        raise UsageError(f"Cannot select documents by {short_repr(doc_ids)}: pass an id or a list of ids.")
     ids = [doc_ids] if isinstance(doc_ids, str) else list(doc_ids)
     for doc_id in ids:
         if not isinstance(doc_id, str):
-            raise UsageError(f"Cannot select a document by {doc_id!r}: ids are strings.")
-    return [doc_id for doc_id in dict.fromkeys(ids) if is_storable(doc_id)]
+            raise UsageError(f"Cannot select a document by {short_repr(doc_id)}: ids are strings.")
+    return [doc_id for doc_id in dict.fromkeys(ids) if doc_id and is_storable(doc_id)]
 
 
 def matching_ids(store: Store, owner: str | None, condition: filters.Filter) -> list[str]:
@@ -258,10 +267,9 @@ def build_filter(
 
 
 def delete_matching(
-    store: Store, pipeline: Pipeline, owner: str | None, doc_ids: str | Iterable[str] | None, condition: Filter | None
+    store: Store, pipeline: Pipeline, owner: str | None, ids: list[str] | None, condition: Filter | None
 ) -> None:
     """Remove an owner's documents by id, by filter, or those that match both."""
-    ids = as_doc_ids(doc_ids)
     wanted = set(ids) if ids is not None else None
     for doc_id in ids or () if condition is None else matching_ids(store, owner, condition):
         if wanted is None or doc_id in wanted:

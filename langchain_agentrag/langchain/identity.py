@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
@@ -71,6 +71,17 @@ def check_agent_binding(agent_id: str | None, agent_id_key: str | None) -> None:
         )
     if agent_id_key == "":
         raise ScopeError("agent_id_key must name a key of the run's `configurable` or context, not be empty.")
+
+
+def check_when_missing(when_missing: object) -> None:
+    """Check `when_missing`.
+
+    Raises:
+        ScopeError: it is no value of `WhenMissing`.
+    """
+    if when_missing not in get_args(WhenMissing):
+        choices = " or ".join(map(repr, get_args(WhenMissing)))
+        raise ScopeError(f"when_missing={when_missing!r} must be {choices}.")
 
 
 def resolve_agent_id(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.indexing import RecordManager
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.errors import UsageError
-from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 
 
 class HybridRecordManager(RecordManager):
@@ -28,7 +29,7 @@ class HybridRecordManager(RecordManager):
 
     def __init__(self, indexer: DualIndexer, namespace: str = "default", *, agent_id: str | None = None) -> None:
         super().__init__(namespace)
-        self._records = indexer.record_keys(namespace, agent_id=agent_id)
+        self._records = check_indexer(indexer, "HybridRecordManager").record_keys(namespace, agent_id=agent_id)
 
     def create_schema(self) -> None:
         """Create the table of records; not needed before use."""
@@ -44,9 +45,11 @@ class HybridRecordManager(RecordManager):
         """Add or renew records.
 
         Raises:
-            UsageError: the number of groups differs from that of keys, or `time_at_least` is in the future.
+            UsageError: the number of groups differs from that of keys, one of them is no string, or `time_at_least` is
+                in the future.
         """
-        groups = [None] * len(keys) if group_ids is None else list(group_ids)
+        keys = _check_texts("keys", keys)
+        groups = [None] * len(keys) if group_ids is None else _check_texts("group_ids", group_ids, optional=True)
         if len(groups) != len(keys):
             raise UsageError(f"update() got {len(keys)} keys and {len(groups)} group_ids: give one per key.")
         now = self._records.now()
@@ -59,6 +62,7 @@ class HybridRecordManager(RecordManager):
 
     def exists(self, keys: Sequence[str]) -> list[bool]:
         """Return for each key whether it is recorded and its document is in the store."""
+        keys = _check_texts("keys", keys)
         existing = self._records.existing(keys)
         return [key in existing for key in keys]
 
@@ -70,12 +74,27 @@ class HybridRecordManager(RecordManager):
         group_ids: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Return recorded keys, oldest first."""
+        """Return recorded keys, oldest first: all of them, or those that meet all conditions.
+
+        Raises:
+            UsageError: a bound is no number, `limit` no count, or a group no string: `index()` deletes the documents
+                of the keys that are returned.
+        """
+        for name, bound in (("before", before), ("after", after)):
+            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float)):
+                raise UsageError(f"list_keys({name}={bound!r}): give a time in seconds, as get_time() returns it.")
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise UsageError(f"list_keys(limit={limit!r}): give a number of keys.")
+        group_ids = None if group_ids is None else _check_texts("group_ids", group_ids)
         return self._records.keys(before=before, after=after, groups=group_ids, limit=limit)
 
     def delete_keys(self, keys: Sequence[str]) -> None:
-        """Remove records."""
-        self._records.remove(keys)
+        """Remove records.
+
+        Raises:
+            UsageError: a key is no string; nothing was removed.
+        """
+        self._records.remove(_check_texts("keys", keys))
 
     async def acreate_schema(self) -> None:
         """`create_schema` in a worker thread."""
@@ -109,6 +128,21 @@ class HybridRecordManager(RecordManager):
     async def adelete_keys(self, keys: Sequence[str]) -> None:
         """`delete_keys` in a worker thread."""
         await asyncio.to_thread(self.delete_keys, keys)
+
+
+def _check_texts(name: str, values: Sequence[Any], *, optional: bool = False) -> list[Any]:
+    """Return keys or groups as a list; with `optional` some of them may be None.
+
+    Raises:
+        UsageError: no list, or one of them is no string.
+    """
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise UsageError(f"{name}={values!r}: pass a list of strings.")
+    texts = list(values)
+    for text in texts:
+        if not isinstance(text, str) and not (optional and text is None):
+            raise UsageError(f"{name} contains {text!r}: each of them is a string.")
+    return texts
 
 
 def document_key(document: Document) -> str:

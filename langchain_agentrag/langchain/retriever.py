@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_valid
 
 from langchain_agentrag.errors import RetrievalError, ScopeError
 from langchain_agentrag.filters import parse
-from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.langchain.identity import (
     ConfiguredRetriever,
     WhenMissing,
@@ -31,7 +31,7 @@ from langchain_agentrag.langchain.search_options import (
 )
 from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.fusion import FusionName
-from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_count
+from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_count, check_option_names
 from langchain_agentrag.types import Hit, Hits, hit_explanation
 
 if TYPE_CHECKING:
@@ -99,6 +99,10 @@ class HybridRetriever(ConfiguredRetriever):
 
     _bound: Any = PrivateAttr(default=None)
 
+    def __init__(self, **fields: Any) -> None:
+        check_indexer(fields.get("indexer"), type(self).__name__)
+        super().__init__(**fields)
+
     @field_validator("agent_id")
     @classmethod
     def _valid_agent(cls, value: str | None) -> str | None:
@@ -135,6 +139,7 @@ class HybridRetriever(ConfiguredRetriever):
         cls, retriever: BaseRetriever, store: DualIndexer | str | Path, *, embeddings: Any = None, **options: Any
     ) -> Self:
         """Index the documents of a langchain-community `BM25Retriever`; see `migration.migrate_bm25`."""
+        check_option_names(options, cls.model_fields, "from_bm25_retriever()")
         return cls(**migrate_bm25(retriever, store, embeddings=embeddings, options=options))
 
     @classmethod
@@ -142,6 +147,7 @@ class HybridRetriever(ConfiguredRetriever):
         cls, ensemble: BaseRetriever, store: DualIndexer | str | Path, *, embeddings: Any = None, **options: Any
     ) -> Self:
         """Index the documents of an `EnsembleRetriever` and keep its weights; see `migration.migrate_ensemble`."""
+        check_option_names(options, cls.model_fields, "from_ensemble()")
         return cls(**migrate_ensemble(ensemble, store, embeddings=embeddings, options=options))
 
     def configurable_fields(self, **kwargs: AnyConfigurableField) -> RunnableSerializable[str, list[Document]]:

@@ -31,7 +31,7 @@ CALL_OPTIONS = ("search_type", "lambda_mult", *ENGINE_OPTIONS)
 """Options of a LangChain call besides k; `search_type` and `lambda_mult` stand for `mode` and `diversity`."""
 
 _TIME_BOUNDS = ("after", "before")
-_TRACING = frozenset({"verbose", "run_name", "run_id", "tags", "metadata", "callbacks"})
+_PASSED_ON = frozenset({"verbose"})  # `BaseRetriever.invoke` reads it and passes it on
 _LAMBDA = 0.5  # LangChain's default of lambda_mult
 
 
@@ -49,13 +49,13 @@ def engine_options(bound: Filter | None, defaults: Mapping[str, Any], call: Mapp
     Args:
         bound: Filter that every call obeys.
         defaults: Options by the names of `CALL_OPTIONS`.
-        call: Options of the call; tracing arguments are ignored.
+        call: Options of the call; `verbose` is LangChain's and ignored.
 
     Raises:
         InvalidQueryError: an unknown option or search type.
         FilterError: the call's filter cannot be parsed.
     """
-    call = {name: value for name, value in call.items() if name not in _TRACING}
+    call = {name: value for name, value in call.items() if name not in _PASSED_ON}
     check_option_names(call, dict.fromkeys(("k", *CALL_OPTIONS)))
     merged = merge_options(defaults, call)
     search_type, relevance = merged.get("search_type", "hybrid"), merged.get("lambda_mult")

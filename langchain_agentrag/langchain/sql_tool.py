@@ -37,7 +37,7 @@ class SQLTool(BaseTool):
         safety: Protection against prompt injection in the reply; the artifact has the rows unchanged.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     name: str = "run_sql"
     description: str = ""

@@ -18,7 +18,7 @@ from langchain_agentrag.agent.tool_arguments import Language, format_validation_
 from langchain_agentrag.agent.tool_replies import ToolReplies, hit_record, passage_record
 from langchain_agentrag.errors import EmbeddingError, RetrievalError, StoreError, UsageError
 from langchain_agentrag.filters import filter_keys, match, parse
-from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.langchain.identity import WhenMissing, check_agent_binding, resolve_agent_id
 from langchain_agentrag.langchain.search_options import SearchType, engine_options
 from langchain_agentrag.metadata import short_repr
@@ -46,7 +46,7 @@ class StoreBinding(BaseModel):
             passages unchanged in any case.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     indexer: DualIndexer = Field(repr=False, exclude=True)
     agent_id: str | None = None
@@ -57,6 +57,10 @@ class StoreBinding(BaseModel):
     about: str = ""
     safety: PassageSafety = PassageSafety()
 
+    def __init__(self, **fields: Any) -> None:
+        check_indexer(fields.get("indexer"), type(self).__name__)
+        super().__init__(**fields)
+
 
 class _StoreTool(StoreBinding, BaseTool):
     """Base of `SearchTool` and `ReadTool`.
@@ -64,6 +68,8 @@ class _StoreTool(StoreBinding, BaseTool):
     Attributes:
         max_chars: Approximate maximum length of a reply in characters.
     """
+
+    model_config = ConfigDict(extra="forbid")  # LangChain's tools ignore unknown settings
 
     max_chars: int = Field(default=6_000, ge=200)
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
@@ -264,8 +270,6 @@ class AgentRAGToolkit(StoreBinding, BaseToolkit):
             budgets and safety checks cover them too.
         readers: Further tools that open search results (`read_url`).
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     prefix: str = ""
     search_settings: dict[str, Any] = Field(default_factory=dict)

@@ -12,16 +12,18 @@ from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, Callba
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
+from pydantic import ConfigDict
 
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
 from langchain_agentrag.filters import parse
-from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.ingest.documents import documents_of_agent
+from langchain_agentrag.indexer import DualIndexer, check_indexer
+from langchain_agentrag.ingest.documents import documents_of_agent, require_doc_ids
 from langchain_agentrag.langchain.identity import (
     ConfiguredRetriever,
     WhenMissing,
     check_agent_binding,
+    check_when_missing,
     resolve_agent_id,
 )
 from langchain_agentrag.langchain.migration import migrate_chroma
@@ -32,6 +34,7 @@ from langchain_agentrag.search.options import SearchOptions, check_option_names
 from langchain_agentrag.types import Hit, Hits, split_reference
 
 _K = 4  # LangChain's default
+_DELETE_ARGUMENTS = ("ids", "filter", "session", "after", "before")
 
 
 class HybridVectorStore(VectorStore):
@@ -61,14 +64,33 @@ class HybridVectorStore(VectorStore):
         filter: Any = None,  # noqa: A002  (LangChain's name)
         **defaults: Any,
     ) -> None:
-        check_agent_binding(agent_id, agent_id_key)
-        self.indexer, self._bound = indexer, parse(filter)
+        settings: dict[str, Any] = {"agent_id": agent_id, "agent_id_key": agent_id_key, "when_missing": when_missing}
+        self._check_settings(**settings, filter=filter, **defaults)
+        self.indexer, self._bound = check_indexer(indexer, "HybridVectorStore"), parse(filter)
         self._identity = (agent_id, agent_id_key, when_missing)
-        engine_options(None, {}, defaults)
         self._defaults = defaults
 
     def __repr__(self) -> str:
         return f"HybridVectorStore({self.indexer!r}, agent_id={self._identity[0]!r})"
+
+    @staticmethod
+    def _check_settings(
+        *,
+        agent_id: str | None = None,
+        agent_id_key: str | None = None,
+        when_missing: WhenMissing = "error",
+        filter: Any = None,  # noqa: A002
+        **defaults: Any,
+    ) -> None:
+        """Check the arguments of the constructor other than the store, before one is opened or filled.
+
+        Raises:
+            ScopeError: the agent is invalid, or set in two ways.
+            UsageError: an argument is unknown or invalid.
+        """
+        check_agent_binding(agent_id, agent_id_key)
+        check_when_missing(when_missing)
+        engine_options(parse(filter), {}, defaults)
 
     @property
     def embeddings(self) -> Embeddings:
@@ -99,6 +121,7 @@ class HybridVectorStore(VectorStore):
             options: Arguments of the constructor.
         """
         path = options.pop("persist_directory", path)
+        cls._check_settings(**options)
         temporary = tempfile.TemporaryDirectory(prefix="agentrag-") if path is None else None
         indexer = DualIndexer(temporary.name if temporary else str(path), embedding)
         vectorstore = cls(indexer, **options)
@@ -110,6 +133,7 @@ class HybridVectorStore(VectorStore):
     @classmethod
     def from_chroma(cls, source: Any, path: str | Path, *, embeddings: Any = None, **options: Any) -> Self:
         """Copy texts, metadata and vectors of a Chroma collection without embedding; see `migration.migrate_chroma`."""
+        cls._check_settings(**options)
         return cls(**migrate_chroma(source, path, embeddings=embeddings, options=options))
 
     def for_agent(self, agent_id: str) -> Self:
@@ -125,13 +149,14 @@ class HybridVectorStore(VectorStore):
         """Return a LangChain retriever; search options may be passed directly or as `search_kwargs`.
 
         Raises:
-            InvalidQueryError: an unknown option.
+            InvalidQueryError: an unknown option, also in `search_kwargs`.
         """
         own = HybridVectorStoreRetriever.model_fields.keys()
         options = {name: value for name, value in kwargs.items() if name not in own}
         check_option_names(options, dict.fromkeys(("k", *CALL_OPTIONS)))
         fields = {name: value for name, value in kwargs.items() if name in own}
         fields["search_kwargs"] = {**options, **(fields.get("search_kwargs") or {})}
+        engine_options(self._bound, self._defaults, fields["search_kwargs"])
         fields["tags"] = [*(fields.get("tags") or []), type(self).__name__]
         return HybridVectorStoreRetriever(vectorstore=self, **fields)
 
@@ -190,13 +215,14 @@ class HybridVectorStore(VectorStore):
         session: Any = None,
         after: Any = None,
         before: Any = None,
-        **_kwargs: Any,
+        **kwargs: Any,
     ) -> bool:
         """Delete documents of this agent (without one, shared ones) by id, filter, session or time; skip absent ids.
 
         Raises:
-            UsageError: no condition is set.
+            UsageError: no condition is set, an id is no string, or there is no such argument; nothing was deleted.
         """
+        check_option_names(kwargs, _DELETE_ARGUMENTS, "delete()")
         agent = self._resolve_agent()
         self.indexer.delete(ids, filter=filter, session=session, after=after, before=before, agent_id=agent)
         return True
@@ -204,13 +230,17 @@ class HybridVectorStore(VectorStore):
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Return documents and passages by the ids of search results, in the order of the ids, without unknown ones."""
-        agent = self._resolve_agent()
+        """Return documents and passages by the ids of search results, in the order of the ids, without unknown ones.
+
+        Raises:
+            UsageError: an id is no string, or there is no list of ids.
+        """
+        agent, ids = self._resolve_agent(), require_doc_ids(ids)
         documents = {
             document.doc_id: Document(id=document.doc_id, page_content=document.text, metadata=dict(document.metadata))
             for document in self.indexer.get(ids, agent_id=agent)
         }
-        results = (documents.get(doc_id) or self._passage(doc_id, agent) for doc_id in dict.fromkeys(ids))
+        results = (documents.get(doc_id) or self._passage(doc_id, agent) for doc_id in ids)
         return [document for document in results if document is not None]
 
     def similarity_search(self, query: str, k: int = _K, **kwargs: Any) -> list[Document]:
@@ -303,6 +333,8 @@ class HybridVectorStore(VectorStore):
 
 class HybridVectorStoreRetriever(ConfiguredRetriever, VectorStoreRetriever):
     """LangChain's vector store retriever; a filter of the call narrows the bound one instead of replacing it."""
+
+    model_config = ConfigDict(extra="forbid")
 
     allowed_search_types: ClassVar[Sequence[str]] = (
         "similarity",

@@ -282,14 +282,16 @@ def check_labels(labels: Sequence[object]) -> Namespace:
     """Return a namespace, or a pattern of one, as a tuple.
 
     Raises:
-        InvalidNamespaceError: a label is not a string, is empty, or contains "." or NUL.
+        InvalidNamespaceError: no list or tuple, or a label is not a string, is empty, or contains "." or NUL.
     """
+    if not isinstance(labels, list | tuple):
+        raise InvalidNamespaceError(f"Invalid namespace {labels!r}: pass a tuple of labels, such as ('users', 'lina').")
     for label in labels:
         if not isinstance(label, str) or not label or "." in label or "\x00" in label:
             raise InvalidNamespaceError(
                 f"Invalid namespace label {label!r} in {labels!r}: labels are non-empty strings without '.' and NUL."
             )
-    return tuple(labels)  # type: ignore[arg-type]
+    return tuple(labels)
 
 
 def namespace_path(namespace: Namespace) -> str:

@@ -24,9 +24,9 @@ from langgraph.store.base import (
     TTLConfig,
 )
 
-from langchain_agentrag.errors import InvalidDocumentError, StoreError, UsageError
+from langchain_agentrag.errors import FilterError, InvalidDocumentError, StoreError, UsageError
 from langchain_agentrag.filters import And, Condition, Filter
-from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.langgraph.items import (
     WHOLE_VALUE,
     AgentOf,
@@ -141,7 +141,7 @@ class HybridStore(BaseStore):
         ttl: TTLConfig | None = None,
         search: SearchOptions | None = None,
     ) -> None:
-        self._indexer = indexer
+        self._indexer = check_indexer(indexer, "HybridStore")
         self._owners = NamespaceOwners(agent_id, agent_id_key, agent_of, shared=shared)
         self._fields = tuple(fields)
         self.ttl_config = ttl
@@ -156,6 +156,24 @@ class HybridStore(BaseStore):
 
     def __repr__(self) -> str:
         return f"HybridStore({self._indexer!r}, {self._owners!r})"
+
+    # -- methods of BaseStore, which would look for the key "None" ----------------------------------------------------
+
+    def get(self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+        """Return an item, or None when there is none."""
+        return super().get(namespace, _check_key(key), refresh_ttl=refresh_ttl)
+
+    async def aget(self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+        """`get` in a worker thread."""
+        return await super().aget(namespace, _check_key(key), refresh_ttl=refresh_ttl)
+
+    def delete(self, namespace: tuple[str, ...], key: str) -> None:
+        """Delete an item; an absent one is ignored."""
+        super().delete(namespace, _check_key(key))
+
+    async def adelete(self, namespace: tuple[str, ...], key: str) -> None:
+        """`delete` in a worker thread."""
+        await super().adelete(namespace, _check_key(key))
 
     # -- LangGraph's abstract methods; its get, put, search, delete and list_namespaces call them ---------------------
 
@@ -212,6 +230,8 @@ class HybridStore(BaseStore):
 
     def _search(self, op: SearchOp, batch: _Batch) -> list[SearchItem]:
         prefix = check_labels(op.namespace_prefix)
+        if op.filter is not None and not isinstance(op.filter, Mapping):
+            raise FilterError(f'Cannot filter items by {op.filter!r}: pass a dict such as {{"type": "note"}}.')
         owner = self._owners.owner_of(prefix)
         documents = cache(lambda: _filtered_items(batch.owned_documents(owner), prefix, op.filter))
         if op.filter:
@@ -351,6 +371,17 @@ class _Batch:
     def note_read(self, owner: str | None, items: Iterable[StoreItemRecord]) -> None:
         """Note items whose time to live a read restarts."""
         self.reads.update({(owner, item.doc_id): item for item in items})
+
+
+def _check_key(key: str) -> str:
+    """Return a key unchanged.
+
+    Raises:
+        UsageError: it is None, which BaseStore would look for as the key "None".
+    """
+    if key is None:
+        raise UsageError("Cannot find an item under the key None: pass the key it was put under.")
+    return key
 
 
 def _filtered_items(

@@ -11,8 +11,10 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 from pydantic import PrivateAttr
 
-from langchain_agentrag.connector import BaseConnector
-from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.connector import BaseConnector, check_connector
+from langchain_agentrag.errors import UsageError
+from langchain_agentrag.indexer import DualIndexer, check_indexer
+from langchain_agentrag.search.options import check_option_names
 from langchain_agentrag.text.sentences import line_ends, sentence_ends
 
 
@@ -26,6 +28,8 @@ class StoreEmbedding(BaseEmbedding):
     _indexer: DualIndexer = PrivateAttr()
 
     def __init__(self, indexer: DualIndexer, **fields: Any) -> None:
+        check_indexer(indexer, "StoreEmbedding")
+        check_option_names(fields, type(self).model_fields, "StoreEmbedding()")
         super().__init__(**{"model_name": indexer.model_name or "agentrag", "embed_batch_size": 256, **fields})
         self._indexer = indexer
 
@@ -66,13 +70,23 @@ class ConnectorReader(BaseReader):
     """
 
     def __init__(self, connector: BaseConnector) -> None:
-        self._connector = connector
+        self._connector = check_connector(connector)
 
     def __repr__(self) -> str:
         return f"ConnectorReader({self._connector.connector_id!r})"
 
-    def lazy_load_data(self, *_args: Any, **_options: Any) -> Iterator[Document]:
-        """Yield documents one by one; unreadable ones are logged and skipped."""
+    def lazy_load_data(self, *args: Any, **load_kwargs: Any) -> Iterator[Document]:
+        """Yield documents one by one; unreadable ones are logged and skipped.
+
+        Raises:
+            UsageError: an argument was passed; the source is that of the connector.
+        """
+        if args or load_kwargs:
+            unknown = ", ".join([*map(repr, args), *load_kwargs])
+            raise UsageError(f"lazy_load_data() takes no arguments, got {unknown}: set up the connector instead.")
+        return self._documents()
+
+    def _documents(self) -> Iterator[Document]:
         for document in self._connector.lazy_load():
             hidden = [key for key in ("doc_id", "agent_id") if key in document.metadata]
             yield Document(

@@ -13,9 +13,9 @@ from llama_index.core.memory import BaseMemoryBlock
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
-from langchain_agentrag.errors import ScopeError
+from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.filters import And, Condition, Filter
-from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.llama_index.retriever import has_evidence
 from langchain_agentrag.scope import require_agent_id
 from langchain_agentrag.times import EPOCH, TIME_KEYS, check_duration, document_time, parse_time
@@ -61,6 +61,10 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
     max_chars: int = Field(default=4_000, ge=100)
     clock: Callable[[], datetime] = Field(default=_utc_now, exclude=True, repr=False)
     safety: PassageSafety = Field(default=PassageSafety(), exclude=True, repr=False)
+
+    def __init__(self, **fields: Any) -> None:
+        check_indexer(fields.get("indexer"), type(self).__name__)
+        super().__init__(**fields)
 
     @field_validator("agent_id")
     @classmethod
@@ -157,8 +161,20 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         return SourceDocument(f"memory-{digest}", text, metadata)
 
     async def aforget(self, session_id: str | None) -> int:
-        """Delete the messages of a session of this agent and return their number."""
-        condition = And((Condition("type", "$in", list(_MEMORY_TYPES)), Condition("session", "$eq", session_id)))
+        """Delete the messages of a session of this agent and return their number.
+
+        Args:
+            session_id: The session; None for the messages that were stored without one.
+
+        Raises:
+            UsageError: it is no session id.
+        """
+        if session_id is not None and not isinstance(session_id, str):
+            raise UsageError(f"Cannot forget session {session_id!r}: pass the session's id, a string.")
+        parts = [Condition("type", "$in", list(_MEMORY_TYPES)), Condition("session", "$eq", session_id)]
+        if session_id is None:  # not the dialogues of other sources, which may have no such key
+            parts.append(Condition(key="session", op="$exists", operand=True))
+        condition = And(tuple(parts))
         return (await self.indexer.adelete(filter=condition, agent_id=self.agent_id)).deleted
 
 

@@ -25,6 +25,7 @@ from llama_index.core.schema import (
 
 from langchain_agentrag.errors import InvalidDocumentError
 from langchain_agentrag.filters import Condition, Filter, Or
+from langchain_agentrag.ingest.documents import require_doc_ids
 from langchain_agentrag.types import Hit, Passage, SourceDocument, hit_explanation
 
 EXPLANATION_KEY = "agentrag"
@@ -108,8 +109,12 @@ def to_document(node: BaseNode) -> SourceDocument:
 
 
 def ref_doc_condition(ref_doc_ids: Iterable[str]) -> Filter:
-    """Return the filter of source documents and all nodes that refer to them."""
-    ids = list(ref_doc_ids)
+    """Return the filter of source documents and all nodes that refer to them.
+
+    Raises:
+        UsageError: an id is no string; None would match every node that refers to no document.
+    """
+    ids = require_doc_ids(ref_doc_ids)
     return Or(tuple(Condition(key, "$in", ids) for key in (f"{NODE_KEY}.ref_doc_id", "ref_doc_id", "doc_id")))
 
 

@@ -32,8 +32,11 @@ from langchain_agentrag.agent.citations import CitationReport, CitedSource, Judg
 from langchain_agentrag.agent.prompt_injection import Fence, PassageSafety
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.llama_index.nodes import EXPLANATION_KEY
+from langchain_agentrag.metadata import short_repr
+from langchain_agentrag.search.options import check_option_names
 from langchain_agentrag.types import CONVINCING
 
+_RESPONSE_ARGUMENTS = ("query_str", "text_chunks")
 _REFERENCE = re.compile(r"[\[［【]\s*((?:\d{1,3}\s*[,，、;；]\s*)*\d{1,3})\s*[\]］】]")
 
 
@@ -259,6 +262,11 @@ class AgentQueryEngine(RetrieverQueryEngine):
         cite: bool = True,
         safety: PassageSafety | None = None,
     ) -> None:
+        if not isinstance(retriever, BaseRetriever):
+            raise UsageError(
+                f"AgentQueryEngine needs a retriever, got {short_repr(retriever)}: "
+                "pass HybridRetriever(DualIndexer(path))."
+            )
         synthesizer = response_synthesizer or CitedPassages()
         super().__init__(retriever, synthesizer, node_postprocessors, callback_manager)
         self._cite, self._safety = cite, safety or PassageSafety()
@@ -285,8 +293,9 @@ class AgentQueryEngine(RetrieverQueryEngine):
         "context_only" without one. The default of `text_qa_template` asks for citations.
 
         Raises:
-            UsageError: the mode needs an LLM and there is none.
+            UsageError: the mode needs an LLM and there is none, or there is no such argument.
         """
+        check_option_names(synthesis, signature(get_response_synthesizer).parameters, "from_args()")
         if response_synthesizer is None:
             if cite:
                 text_qa_template = text_qa_template or CITING_PROMPT
@@ -401,15 +410,17 @@ class CitedPassages(BaseSynthesizer):
     def _update_prompts(self, prompts: PromptDictType) -> None:
         pass
 
-    def get_response(self, query_str: str, text_chunks: Sequence[str], **_response_kwargs: Any) -> RESPONSE_TEXT_TYPE:
+    def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> RESPONSE_TEXT_TYPE:
         """Return the passages separated by blank lines."""
+        check_option_names(response_kwargs, _RESPONSE_ARGUMENTS, "get_response()")
         pieces = _separated(text_chunks)
         return _stream(pieces) if self._streaming else "".join(pieces)
 
     async def aget_response(
-        self, query_str: str, text_chunks: Sequence[str], **_response_kwargs: Any
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """`get_response`, asynchronously."""
+        check_option_names(response_kwargs, _RESPONSE_ARGUMENTS, "aget_response()")
         pieces = _separated(text_chunks)
         return _astream(pieces) if self._streaming else "".join(pieces)
 

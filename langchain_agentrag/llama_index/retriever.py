@@ -13,7 +13,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
 from langchain_agentrag.errors import EmbeddingError
 from langchain_agentrag.filters import conjoin, time_range_filter
-from langchain_agentrag.indexer import DualIndexer
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.nodes import HIDDEN_METADATA_KEYS, from_hit
 from langchain_agentrag.scope import check_agent_id, require_agent_id
@@ -49,6 +49,7 @@ class HybridRetriever(BaseRetriever):
             similarity than unrelated texts have) are left out; score_threshold=0 includes them.
 
     Raises:
+        UsageError: `indexer` is no open store.
         InvalidQueryError: an option makes no sense, or there is no such option.
         FilterError: the filters cannot be parsed.
         ScopeError: the agent id is invalid.
@@ -69,6 +70,7 @@ class HybridRetriever(BaseRetriever):
         verbose: bool = False,
         **options: Any,
     ) -> None:
+        check_indexer(indexer, "HybridRetriever")
         check_option_names(options, dict.fromkeys(RETRIEVER_OPTIONS))
         check_request("", similarity_top_k, agent_id=agent_id, options=options)
         self._indexer, self._k = indexer, similarity_top_k

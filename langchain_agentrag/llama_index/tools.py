@@ -214,7 +214,7 @@ def as_query_engine_tool(
             f"The description of tool {name!r} has {len(description)} characters: it must have 1 to "
             f"{MAX_DESCRIPTION_CHARS}, the maximum of model providers."
         )
-    engine = AgentQueryEngine.from_args(source) if isinstance(source, BaseRetriever) else source
+    engine = source if isinstance(source, BaseQueryEngine) else AgentQueryEngine.from_args(source)
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < _MIN_CHARS:
         raise UsageError(f"max_chars={max_chars!r} must be a whole number >= {_MIN_CHARS}.")
     if dated and not isinstance(getattr(engine, "retriever", None), HybridRetriever):

@@ -18,15 +18,16 @@ from llama_index.core.vector_stores.types import (
 from pydantic import ConfigDict, PrivateAttr
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
-from langchain_agentrag.errors import InvalidQueryError
+from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.filters import Condition, Filter, conjoin
-from langchain_agentrag.indexer import DualIndexer
-from langchain_agentrag.ingest.documents import documents_of_agent
+from langchain_agentrag.indexer import DualIndexer, check_indexer
+from langchain_agentrag.ingest.documents import as_doc_ids, documents_of_agent, require_doc_ids
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import from_document, from_hit, from_passage, ref_doc_condition, to_document
 from langchain_agentrag.llama_index.query_engine import FencedIndex
 from langchain_agentrag.llama_index.retriever import RETRIEVER_OPTIONS
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.options import check_option_names, check_request
 from langchain_agentrag.types import Hit, SearchMode, split_reference
@@ -43,6 +44,11 @@ _ALLOWED_OPTIONS = tuple(name for name in RETRIEVER_OPTIONS if name not in {"mod
 _MMR_THRESHOLD = 0.5  # LlamaIndex's own default
 _OVERFETCH_FACTOR = 4  # hits to fetch per hit to return where predicates drop some
 _CHUNK_FETCH_K = 5_000  # chunks to fetch when node_ids name single chunks
+_DELETE_ARGUMENTS = ("node_ids", "filters", "session", "after", "before")
+_INDEX_OPTIONS = (
+    *("embed_model", "use_async", "store_nodes_override", "insert_batch_size"),
+    *("callback_manager", "transformations", "show_progress"),
+)
 _MATCH_ALL = {"doc_id": {"$exists": True}}
 
 
@@ -91,6 +97,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         explain: bool = False,
         **options: Any,
     ) -> None:
+        check_indexer(indexer, "HybridVectorStore")
         check_option_names(options, dict.fromkeys(_ALLOWED_OPTIONS))
         check_request("", 1, agent_id=agent_id, options=options)
         super().__init__(stores_text=True, agent_id=check_agent_id(agent_id), explain=explain)
@@ -125,8 +132,12 @@ class HybridVectorStore(BasePydanticVectorStore):
         Args:
             safety: Protection against prompt injection in what its query and chat engines show to the model;
                 `PassageSafety.off()` turns it off. Retrievers of the index return nodes unchanged.
-            options: Arguments of `VectorStoreIndex.from_vector_store`.
+            options: Arguments of `VectorStoreIndex`, such as transformations, callback_manager or show_progress.
+
+        Raises:
+            UsageError: an unknown option, which LlamaIndex would ignore.
         """
+        check_option_names(options, _INDEX_OPTIONS, "as_index()")
         index = FencedIndex.from_vector_store(self, **{"embed_model": self.embed_model, **options})
         index = cast("FencedIndex", index)
         index.safety = safety or PassageSafety()
@@ -154,7 +165,7 @@ class HybridVectorStore(BasePydanticVectorStore):
             ScopeError: a node's metadata claims another agent; nothing was written.
             StoreMismatchError: the length of an embedding differs from that of the store's model.
         """
-        check_option_names(kwargs, {})
+        check_option_names(kwargs, ["nodes"], "add()")
         nodes = list(nodes)
         documents = documents_of_agent(map(to_document, nodes), self.agent_id)
         vectors = [node.embedding for node in nodes]
@@ -165,13 +176,20 @@ class HybridVectorStore(BasePydanticVectorStore):
         """`add` in a worker thread."""
         return await asyncio.to_thread(self.add, nodes, **kwargs)
 
-    def delete(self, ref_doc_id: str, **_delete_kwargs: Any) -> None:
-        """Delete this agent's nodes of a source document, and the document itself; absent ones are ignored."""
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete this agent's nodes of a source document, and the document itself; absent ones are ignored.
+
+        Raises:
+            UsageError: the id is no string, or there is another argument; nothing was deleted.
+        """
+        check_option_names(delete_kwargs, ["ref_doc_id"], "delete()")
+        if not isinstance(ref_doc_id, str):
+            raise UsageError(f"Cannot delete the nodes of document {short_repr(ref_doc_id)}: pass its id, a string.")
         self._indexer.delete(filter=ref_doc_condition([ref_doc_id]), agent_id=self.agent_id)
 
-    async def adelete(self, ref_doc_id: str, **_delete_kwargs: Any) -> None:
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """`delete` in a worker thread."""
-        await asyncio.to_thread(self.delete, ref_doc_id)
+        await asyncio.to_thread(self.delete, ref_doc_id, **delete_kwargs)
 
     def delete_nodes(
         self,
@@ -181,13 +199,15 @@ class HybridVectorStore(BasePydanticVectorStore):
         session: Any = None,
         after: Any = None,
         before: Any = None,
-        **_delete_kwargs: Any,
+        **delete_kwargs: Any,
     ) -> None:
         """Delete this agent's nodes that meet all conditions: id, filter, session, time; skip absent ones.
 
         Raises:
-            UsageError: no condition is set; `clear()` deletes everything.
+            UsageError: no condition is set (`clear()` deletes everything), an id is no string, or there is no such
+                argument; nothing was deleted.
         """
+        check_option_names(delete_kwargs, _DELETE_ARGUMENTS, "delete_nodes()")
         window = {"session": session, "after": after, "before": before}
         self._indexer.delete(node_ids, filter=parse_filters(filters), agent_id=self.agent_id, **window)
 
@@ -209,7 +229,7 @@ class HybridVectorStore(BasePydanticVectorStore):
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Return nodes by id (in that order), by filter, or by both; skip absent ones."""
-        condition = conjoin(self._bound, parse_filters(filters))
+        condition, node_ids = conjoin(self._bound, parse_filters(filters)), as_doc_ids(node_ids)
         documents = self._indexer.get(node_ids, filter=condition, agent_id=self.agent_id)
         if node_ids is None:
             return [from_document(document) for document in documents]
@@ -217,7 +237,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         for node_id in node_ids:
             if node_id not in nodes and (chunk := self._chunk(node_id, condition)) is not None:
                 nodes[node_id] = chunk
-        return [nodes[node_id] for node_id in dict.fromkeys(node_ids) if node_id in nodes]
+        return [nodes[node_id] for node_id in node_ids if node_id in nodes]
 
     async def aget_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
@@ -241,11 +261,12 @@ class HybridVectorStore(BasePydanticVectorStore):
         """Return the nodes for a query, best first, with scores in [0, 1].
 
         Args:
-            query: The query; empty `node_ids` and `doc_ids` mean no constraint.
+            query: The query; `node_ids` and `doc_ids` of None, or [] as a `VectorStoreIndex` passes, are no constraint.
             kwargs: Search options of this query, and `mmr_threshold`.
 
         Raises:
             InvalidQueryError: an unsupported mode, or an invalid option.
+            UsageError: an id in `node_ids` or `doc_ids` is no string.
             FilterError: the filters cannot be parsed.
         """
         request = self._engine_query(query, kwargs)
@@ -269,7 +290,7 @@ class HybridVectorStore(BasePydanticVectorStore):
                 f"{', '.join(supported.value for supported in _MODES)}."
             )
         condition = conjoin(self._bound, parse_filters(query.filters))
-        if query.doc_ids:
+        if query.doc_ids is not None and query.doc_ids != []:
             condition = conjoin(condition, ref_doc_condition(query.doc_ids))
         call_options = {name: value for name, value in call.items() if name != "mmr_threshold"}
         options: dict[str, Any] = {**self._defaults, **call_options, "mode": mode, "agent_id": self.agent_id}
@@ -287,8 +308,8 @@ class HybridVectorStore(BasePydanticVectorStore):
                 fetch = _OVERFETCH_FACTOR * (query.similarity_top_k + query.sparse_top_k)
         if query.mode == VectorStoreQueryMode.MMR:
             options["diversity"] = 1.0 - _check_mmr_threshold(query.mmr_threshold, call.get("mmr_threshold"))
-        if query.node_ids:
-            node_ids = frozenset(query.node_ids)
+        if query.node_ids is not None and query.node_ids != []:
+            node_ids = frozenset(require_doc_ids(query.node_ids))
             doc_ids = node_ids | {node_id.rpartition("#")[0] for node_id in node_ids if "#" in node_id}
             condition = conjoin(condition, Condition("doc_id", "$in", sorted(doc_ids)))
             if doc_ids != node_ids:

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from langchain_agentrag.errors import InvalidQueryError, UsageError
 from langchain_agentrag.filters import conjoin, parse, time_range_filter
+from langchain_agentrag.indexer import check_indexer
 from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.query.model_route import route_by_model
 from langchain_agentrag.query.rules import DIALOGUE, DOCUMENT_TYPES, TOOL_CALL, Route, RouteTargets, route_by_rules
@@ -148,8 +149,10 @@ class QueryUnderstandingRouter:
             options: Search options; they override those of the route, except that a filter narrows further.
 
         Raises:
+            UsageError: `store` cannot be searched, such as a path.
             InvalidQueryError, FilterError, RetrievalError: as of `DualIndexer.search`.
         """
+        _check_store(store)
         route = self.route(question, history=history, now=now)
         best = Hits(), route
         for candidate in _routes_to_try(route):
@@ -171,6 +174,7 @@ class QueryUnderstandingRouter:
         **options: Any,  # noqa: ANN401
     ) -> RoutedHits:
         """`search` without blocking the event loop."""
+        _check_store(store)
         route = await self.aroute(question, history=history, now=now)
         best = Hits(), route
         for candidate in _routes_to_try(route):
@@ -187,6 +191,12 @@ class QueryUnderstandingRouter:
         if now.tzinfo is None or now.utcoffset() is None:
             raise InvalidQueryError(f"now={now!r} has no time zone: pass an aware datetime.")
         return now.astimezone(self._zone)
+
+
+def _check_store(store: object) -> None:
+    """Refuse what is no store; any object with both search methods is one."""
+    if not (callable(getattr(store, "search", None)) and callable(getattr(store, "asearch", None))):
+        check_indexer(store, "QueryUnderstandingRouter.search()")
 
 
 def _routes_to_try(route: Route) -> list[Route]:

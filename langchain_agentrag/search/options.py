@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -215,8 +215,8 @@ class SearchOptions(TypedDict, total=False):
     before: Annotated[Any, Option(
         _check_bound, "like `after`", "none", "Keeps documents whose time is earlier than this.",
     )]  # fmt: skip
-    recency: Annotated[timedelta | float | None, Option(
-        check_duration, "a timedelta or seconds > 0", "none",
+    recency: Annotated[timedelta | float | str | None, Option(
+        check_duration, 'a timedelta, seconds > 0, or text such as "36h", "7d"', "none",
         "Half-life of a bonus for recent documents, which reorders hits of nearly equal scores.",
     )]  # fmt: skip
     now: Annotated[Any, Option(
@@ -371,21 +371,32 @@ def check_request(
     )
 
 
-def check_option_names(options: Mapping[str, Any] | SearchOptions, known: Mapping[str, Any]) -> None:
+def check_option_names(
+    options: Mapping[str, Any] | SearchOptions, known: Iterable[str], call: str | None = None
+) -> None:
     """Refuse unknown options: one that is ignored is worse than an error.
 
+    Args:
+        options: Options or keyword arguments by name.
+        known: Names that are accepted.
+        call: What was called, when it is no search: "delete()".
+
     Raises:
-        InvalidQueryError: the message suggests the closest known option.
+        InvalidQueryError: an unknown search option; the message suggests the closest known one.
+        UsageError: an unknown argument of `call`.
     """
-    unknown = sorted(options.keys() - known.keys())
+    known = list(known)
+    unknown = sorted(options.keys() - set(known))
     if not unknown:
         return
     close = difflib.get_close_matches(unknown[0], known, 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     agent = " The agent is bound beforehand, with for_agent()." if unknown[0].startswith("agent") else ""
-    raise InvalidQueryError(
-        f"Unknown search option(s) {', '.join(map(repr, unknown))}.{hint}{agent} Known: {', '.join(known)}."
-    )
+    names = ", ".join(map(repr, unknown))
+    if call is not None:
+        remedy = f"It takes {', '.join(known)}." if known else "Leave it out."
+        raise UsageError(f"{call} has no argument {names}, so nothing was done.{hint}{agent} {remedy}")
+    raise InvalidQueryError(f"Unknown search option(s) {names}.{hint}{agent} Known: {', '.join(known)}.")
 
 
 def reference() -> str:

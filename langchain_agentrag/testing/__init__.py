@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.isolation_check import IsolationCheck
 from langchain_agentrag.store.verify import check_chunks, verify
 
 if TYPE_CHECKING:
-    from langchain_agentrag.indexer import DualIndexer
     from langchain_agentrag.store.store import Store
     from langchain_agentrag.text import Analyzer
 
@@ -80,7 +80,8 @@ def assert_consistent(indexer: DualIndexer, *, sample: int | None = 2_000, seed:
 
 
 def _store_and_analyzer(indexer: DualIndexer) -> tuple[Store, Analyzer]:
-    return indexer._store, indexer._analyzer  # noqa: SLF001  checks need the internals
+    store = check_indexer(indexer, "This check")
+    return store._store, store._analyzer  # noqa: SLF001  checks need the internals
 
 
 def _fail(summary: str, problems: list[str]) -> None:

@@ -146,12 +146,12 @@ class MemoryTable:
             before: Only entries before this time; entries without a time stay.
 
         Raises:
-            UsageError: a time has no zone.
+            UsageError: a time has no zone, or the session is no string.
         """
         agent = _checked_agent(agent_id)
+        conditions = self._conditions(agent, session, after, before)
         if not self._exists():
             return 0
-        conditions = self._conditions(agent, session, after, before)
         with self._errors("delete from"), self.engine.begin() as connection:
             if self.engine.dialect.name == "sqlite":
                 connection.exec_driver_sql("PRAGMA secure_delete = ON")  # overwrite the bytes in the file
@@ -325,6 +325,8 @@ class MemoryTable:
         columns = self._table.c
         conditions = [columns.agent_key == _digest(agent)]
         if session is not None:
+            if not isinstance(session, str):
+                raise UsageError(f"session={session!r}: it is the id of one session, a string.")
             conditions.append(columns.session_key == _digest(agent, session))
         if after is not None:
             conditions.append(columns.happened_at >= _microseconds("after", after))
