@@ -23,6 +23,8 @@ from langchain_agentrag.store.failpoints import failpoint
 from langchain_agentrag.store.indexes import PartitionIndexes, new_index_name
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.store.purging import NO_PARTITION, Purger, drop_partition, insert_purge_entry
+from langchain_agentrag.store.queries import delete_names_of
 from langchain_agentrag.store.recovery import Recovery
 from langchain_agentrag.store.visibility import PartitionVisibility, VisiblePartition
 from langchain_agentrag.times import to_utc
@@ -107,8 +109,15 @@ class Store:
         self.indexes = PartitionIndexes(folder, self.catalog, self.lock)
         self.recovery = Recovery(self.catalog, self.indexes)
         self.visibility, self._clock = PartitionVisibility(self.catalog), clock or partial(datetime.now, UTC)
+        self.purger = Purger(self.catalog, self.indexes)
         self.background_indexer = BackgroundIndexer(
-            self.catalog, self.indexes, self.lock, self._recover_if_needed, exact_limit=exact_limit, always=always
+            self.catalog,
+            self.indexes,
+            self.lock,
+            self.purger,
+            self._recover_if_needed,
+            exact_limit=exact_limit,
+            always=always,
         )
         self._pid, self._closed = os.getpid(), False
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-vectors")
@@ -120,11 +129,12 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Release every file; idempotent."""
+        """Erase what was deleted from disk, unless another process is writing, and release every file; idempotent."""
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
         self.background_indexer.stop()
+        self._purge_on_close()
         self._readers.shutdown()
         self._pool.shutdown()
         self.indexes.close()
@@ -193,27 +203,25 @@ class Store:
         self.check_open()
         with self.lock.acquire():
             self._recover_if_needed()
-            partition = self.catalog.partition(owner)
-            if partition is None:
-                return CommitResult()
-            visible = self.visibility.visible(partition, self.now()).partition
+            partition, documents = self.catalog.partition(owner), 0
             with self.catalog.transaction() as connection:
-                items = "SELECT source, item FROM documents WHERE partition = ?"
-                connection.execute(f"DELETE FROM items WHERE (source, item) IN ({items})", (partition.id,))
-                rows = "(SELECT row FROM chunks WHERE partition = ?)"
-                connection.execute(f"DELETE FROM vectors WHERE row IN {rows}", (partition.id,))
-                for table in ("expiry", "quarantine", "chunks", "documents", "embedding_cache", "journal"):
-                    connection.execute(f"DELETE FROM {table} WHERE partition = ?", (partition.id,))
-                connection.execute("DELETE FROM partitions WHERE id = ?", (partition.id,))
-                names = {"keyword": partition.name, "collection": partition.collection}
-                insert_journal_entry(connection, partition.id, "dropping", names)
+                names_deleted = delete_names_of(connection, owner)
+                if partition is not None:
+                    documents = self.visibility.visible(partition, self.now()).partition.documents
+                    items = "SELECT source, item FROM documents WHERE partition = ?"
+                    connection.execute(f"DELETE FROM items WHERE (source, item) IN ({items})", (partition.id,))
+                    connection.execute("DELETE FROM journal WHERE partition = ?", (partition.id,))
+                    drop_partition(connection, partition)
+                if partition is not None or names_deleted:
+                    insert_purge_entry(connection, NO_PARTITION)
+            if partition is not None:
+                self.indexes.close_partition(partition)
             failpoint("forget-committed")
-            self.indexes.close_partition(partition)
-            self._erase_deleted(f"agent {owner!r}")
-            return CommitResult(deleted=visible.documents)
+            self._purge(f"agent {owner!r}")
+            return CommitResult(deleted=documents)
 
-    def erase(self) -> None:
-        """Erase deleted documents from the keyword indexes and the write-ahead log on disk.
+    def purge(self) -> None:
+        """Erase everything deleted so far from disk.
 
         Raises:
             StoreLockedError: Another process is writing.
@@ -221,8 +229,7 @@ class Store:
         """
         self.check_open()
         with self.lock.acquire():
-            if self.catalog.journal():
-                self._erase_deleted("the deleted documents")
+            self._purge("the deleted documents")
 
     def cache_embeddings(self, owner: str | None, vectors: Mapping[bytes, Vectors]) -> None:
         """Store vectors of a failed write in the embedding cache, so that they are not computed again; best effort."""
@@ -247,13 +254,20 @@ class Store:
     def dimension(self, value: int) -> None:
         self.catalog.set_manifest(dimension=value)
 
-    def stats(self, scope: Scope | None) -> StoreStats:
-        """Return the counts of what a scope may see; of the whole store when it is None."""
+    def stats(self, scope: Scope | None, *, own_work: bool = False) -> StoreStats:
+        """Return the counts of what a scope may see; of the whole store when it is None.
+
+        Args:
+            scope: The scope, or None.
+            own_work: Count unfinished work of the agent's own documents only, not of shared ones, which others write.
+        """
         admitted = [part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner)]
         now = self.now()
         partitions = [self.visibility.visible(part, now).partition for part in admitted]
         # an agent that sees no document must not learn from the model's name that others have written
         show_model = scope is None or any(part.documents for part in partitions)
+        working = [part for part in admitted if not own_work or part.owner is not None]
+        unpurged = self.purger.unpurged(None if scope is None else {part.id for part in working})
         return StoreStats(
             documents=sum(part.documents for part in partitions),
             chunks=sum(part.chunks for part in partitions),
@@ -262,7 +276,9 @@ class Store:
             model=(self.catalog.manifest_value("embedding") or {}).get("name") if show_model else None,
             dimension=self.dimension if show_model else None,
             bytes_on_disk=0 if scope else folder_size(self.folder),
-            unindexed=sum(map(self.background_indexer.unindexed, admitted)),
+            unindexed=sum(map(self.background_indexer.unindexed, working)),
+            unpurged=unpurged.documents,
+            unpurged_since=unpurged.since,
         )
 
     def ensure_partition(self, owner: str | None) -> PartitionRow:
@@ -301,16 +317,18 @@ class Store:
                 connection.executemany("UPDATE partitions SET indexed = ? WHERE id = ?", last_rows)
                 for key, delta in result.deltas.items():
                     if delta.dead:
-                        for state in ["cleaning"] if batch.keep_vectors else ["cleaning", "purging"]:
-                            insert_journal_entry(connection, key, state, delta.dead)
+                        insert_journal_entry(connection, key, "cleaning", delta.dead)
+                        insert_purge_entry(connection, key, delta.dead, delta.outdated)
+                if result.names_deleted:
+                    insert_purge_entry(connection, NO_PARTITION)
         except BaseException:
-            self.recovery.recover(purge=False)
+            self.recovery.recover()
             raise
         failpoint("committed")
         for key in indexed:
             self.indexes.chroma.mark_written(by_id[key].collection or "", rows[key].stop - 1)
         if any(delta.dead for delta in result.deltas.values()):
-            self.recovery.recover(thorough=False, purge=False)
+            self.recovery.recover(thorough=False)
         return result
 
     def _write_indexes(
@@ -335,13 +353,13 @@ class Store:
     # -- recovery -------------------------------------------------------------------------------------------------
 
     def _recover_if_needed(self) -> None:
-        if any(entry.state != "purging" for entry in self.catalog.journal()):
-            self.recovery.recover(purge=False)
+        if self.catalog.journal():
+            self.recovery.recover()
 
     def _recover_on_open(self) -> None:
         """Recover from a crash and rebuild damaged indexes, unless a writer holds the lock."""
-        partitions, unfinished = self.catalog.partitions(), self.catalog.journal()
-        if not partitions and not unfinished:
+        partitions, unfinished, unpurged = self.catalog.partitions(), self.catalog.journal(), self.catalog.purges()
+        if not partitions and not unfinished and not unpurged:
             return
         timeout = _OPEN_LOCK_TIMEOUT if unfinished else 0.0
         with contextlib.suppress(StoreLockedError), self.lock.acquire(timeout=timeout):
@@ -352,13 +370,25 @@ class Store:
                 logger.warning("an index could not be rebuilt yet: %s", error)
             if crashed:
                 self.recovery.recover()
+            self.purger.purge(patient=False)
         self.background_indexer.on_open()
 
-    def _erase_deleted(self, subject: str) -> None:
-        if not self.recovery.recover(thorough=False):
+    def _purge_on_close(self) -> None:
+        """Erase what was deleted, best effort: what is left is erased when the store is opened again."""
+        try:
+            if self.catalog.purges():
+                with self.lock.acquire(timeout=_OPEN_LOCK_TIMEOUT):
+                    self._recover_if_needed()
+                    self.purger.purge(stay_open=False)
+        except StoreError as error:
+            logger.warning("deleted documents will be erased when the store is opened again: %s", error)
+
+    def _purge(self, subject: str) -> None:
+        finished = self.recovery.recover(thorough=False)
+        if not self.purger.purge() or not finished:
             raise StoreError(
                 f"No search finds {subject} any more, but {self.folder} still holds some of it on disk (see the log). "
-                "Erasing is tried again at the next write and when the store is opened; repair() does it at once."
+                "Erasing is tried again in the background and when the store is opened; repair() does it at once."
             )
 
 
