@@ -446,27 +446,32 @@ class DualIndexer:
         self._store.check_open()
         return self._store.stats(None if agent_id is None else Scope(agent_id))
 
-    def expire(self, *, at_least: int = 1) -> SyncReport:
-        """Remove expired documents of all owners; `deleted` counts them.
+    def expire(self, *, at_least: int = 1, owners: Iterable[str | None] | None = None) -> SyncReport:
+        """Remove expired documents; `deleted` counts them.
 
         No search, read or count sees them from the moment they expire on, whether this is called or not. Their bytes
         are erased from disk in the background, as after `delete`.
 
         Args:
             at_least: Do nothing when fewer have expired.
+            owners: Only documents of these owners, None for shared ones; by default of all.
         """
         self._store.check_open()
+        if isinstance(owners, str):
+            raise UsageError(f"expire(owners={owners!r}): pass a list of agent ids, even of one.")
+        only = None if owners is None else {check_agent_id(owner) for owner in owners}
         expired = self._store.visibility.expired(self._store.now(), at_least)
-        if not expired:
+        expired = [(owner, doc_id) for owner, doc_id in expired if only is None or owner in only]
+        if not expired or len(expired) < at_least:
             return SyncReport()
         with self._pipeline(None, None, keep_vectors=False, sweep=True) as pipeline:
             for owner, doc_id in expired:
                 pipeline.remove(owner, doc_id)
         return pipeline.report
 
-    async def aexpire(self) -> SyncReport:
+    async def aexpire(self, **options: Any) -> SyncReport:  # noqa: ANN401
         """`expire` in a worker thread."""
-        return await asyncio.to_thread(self.expire)
+        return await asyncio.to_thread(self.expire, **options)
 
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Compare both indexes with the catalog; `deep` also checks every chunk and looks for leaks between agents."""

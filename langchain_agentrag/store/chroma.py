@@ -37,8 +37,8 @@ _SQLITE_HEADER = 100
 def _scrub(path: str) -> dict[str, object]:
     """Overwrite what was deleted from a Chroma database; return the ids of its segments, and that of each collection.
 
-    A deleted row may still have its vector in the queue, which Chroma empties only every so many rows. Row ids are
-    never reused, so every record of a row that has one of a deletion (operation 3) can go.
+    A deleted row may still have its vector in the queue, which Chroma empties only every so many rows: records before
+    a deletion of the same row (operation 3) can go. Later ones stay, a slice may have been undone and indexed again.
     """
     import sqlite3  # this function also runs alone, see `_scrub_in_subprocess`
     from contextlib import closing
@@ -47,9 +47,14 @@ def _scrub(path: str) -> dict[str, object]:
     with closing(sqlite3.connect(path, timeout=10.0)) as connection:
         connection.execute("PRAGMA secure_delete=ON")
         with connection:
+            connection.execute("CREATE TEMP TABLE deleted(topic, id, seq_id, PRIMARY KEY(topic, id))")
             connection.execute(
-                "DELETE FROM embeddings_queue WHERE vector IS NOT NULL AND (topic, id) IN "
-                "(SELECT topic, id FROM embeddings_queue WHERE operation = 3)"
+                "INSERT INTO deleted SELECT topic, id, max(seq_id) FROM embeddings_queue WHERE operation = 3 "
+                "GROUP BY topic, id"
+            )
+            connection.execute(
+                "DELETE FROM embeddings_queue WHERE vector IS NOT NULL AND EXISTS (SELECT 1 FROM deleted d WHERE "
+                "d.topic = embeddings_queue.topic AND d.id = embeddings_queue.id AND d.seq_id > embeddings_queue.seq_id)"
             )
         connection.execute("VACUUM")
         return {

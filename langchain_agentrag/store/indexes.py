@@ -346,7 +346,7 @@ class PartitionIndexes:
         failpoint("rebuild-swapped")
         current = self._catalog.partition(partition.owner)
         if current is None:
-            raise StoreError(f"The partition of {partition.owner!r} vanished while it was rebuilt.")
+            raise StoreError("The partition vanished while it was rebuilt: another process deleted it. Search again.")
         return current
 
     def _drop_replaced(self, entry: int, old: dict[str, str | None]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from langchain_agentrag import DualIndexer
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store.store import Store
 
@@ -75,6 +77,14 @@ def _keyword_index_problems(folder: Path) -> list[str]:
         for name in sorted(unused)
         if not name.startswith(".") and name != "meta.json"
     ]
+
+
+def wait_until_purged(indexer: DualIndexer) -> None:
+    """Wait until the background has erased everything that was deleted."""
+    deadline = time.monotonic() + 30
+    while indexer.stats().unpurged_since is not None:
+        assert time.monotonic() < deadline, "not erased within 30 seconds"
+        time.sleep(0.05)
 
 
 def find_vectors(folder: Path, vectors: Iterable[Sequence[float]]) -> list[str]:

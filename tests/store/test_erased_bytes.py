@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -29,7 +25,7 @@ from langchain_agentrag.llama_index import HybridVectorStore as LlamaVectorStore
 from langchain_agentrag.store import vector_index
 from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.text import FIELDS
-from tests.store.erasure import find_deleted_text, find_vectors
+from tests.store.erasure import find_deleted_text, find_vectors, wait_until_purged
 
 ALL = {"doc_id": {"$exists": True}}
 LAYOUTS = {
@@ -185,13 +181,6 @@ def open_store(tmp_path: Path, layout: str) -> DualIndexer:
     return DualIndexer(tmp_path / "store", RandomVectors(), **LAYOUTS[layout])
 
 
-def wait_until_purged(store: DualIndexer) -> None:
-    deadline = time.monotonic() + 30
-    while store.stats().unpurged_since is not None:
-        assert time.monotonic() < deadline, "not purged within 30 seconds"
-        time.sleep(0.05)
-
-
 def assert_no_byte(store: DualIndexer, marks: list[str], vectors: list[list[float]]) -> None:
     findings = find_deleted_text(store._store, marks)
     assert findings == [], {finding: marks[int(finding.rsplit(" ", 1)[1])] for finding in findings if "text" in finding}
@@ -230,12 +219,7 @@ GOING = ["erase", "delete, then wait", "delete, then close", "gone from their so
 @pytest.mark.parametrize("owner", ["agent", "shared"])
 @pytest.mark.parametrize("going", GOING)
 def test_no_byte_of_a_document_that_went_is_in_any_file(
-    tmp_path: Path,
-    others: list[SourceDocument],
-    layout: str,
-    owner: str,
-    going: str,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, others: list[SourceDocument], layout: str, owner: str, going: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(vector_index.HNSW, "sync_threshold", 10)  # rows between two writes of the graph's files
     if (going, owner) == ("forget", "shared"):
