@@ -156,8 +156,7 @@ class BackgroundIndexer:
         try:
             vector_index = self._indexes.open_vector_index(partition)
             vector_index.add(rows, unpack_vectors([packed for _, packed in page]))
-            if not partition.indexed:
-                self._indexes.chroma.zero_unused()  # a new index is stored with whatever was in memory
+            self._indexes.chroma.zero_unused()  # Chroma may have stored the graph, with whatever was in memory
         except BaseException:
             self._recover()
             raise

@@ -53,8 +53,8 @@ def _scrub(path: str) -> dict[str, object]:
                 "GROUP BY topic, id"
             )
             connection.execute(
-                "DELETE FROM embeddings_queue WHERE vector IS NOT NULL AND EXISTS (SELECT 1 FROM deleted d WHERE "
-                "d.topic = embeddings_queue.topic AND d.id = embeddings_queue.id AND d.seq_id > embeddings_queue.seq_id)"
+                "DELETE FROM embeddings_queue AS q WHERE vector IS NOT NULL AND EXISTS "
+                "(SELECT 1 FROM deleted d WHERE d.topic = q.topic AND d.id = q.id AND d.seq_id > q.seq_id)"
             )
         connection.execute("VACUUM")
         return {
@@ -149,6 +149,7 @@ class ChromaFolder:
         self._folder, self._catalog, self._lock = folder, catalog, lock
         self._guard = threading.Lock()
         self._session: Session | None = None
+        self._zeroed: dict[str, int] = {}  # folder of an index → when the files were stored that were zeroed last
 
     @staticmethod
     def import_chromadb() -> None:
@@ -321,18 +322,21 @@ class ChromaFolder:
         return unknown
 
     def zero_unused(self) -> None:
-        """Zero the unused space of HNSW files; the caller holds the write lock.
+        """Zero the unused space of HNSW files stored since the last call; the caller holds the write lock.
 
-        Chroma stores a new index with space for 100 elements and fills it with uninitialised memory of the process,
-        which may hold texts that were just indexed, of any agent. Every client that opens an index of fewer elements
-        stores it again in the same way.
+        Chroma stores an index with space for more elements and fills it with uninitialised memory of the process,
+        which may hold texts that were just indexed or deleted, of any agent. Every client that opens an index of less
+        than 100 elements stores it again in the same way.
 
         Raises:
             StoreError: A file cannot be written.
         """
         try:
             for header in self._folder.glob(f"*/{hnsw_files.HEADER}"):
-                hnsw_files.zero_unused(header.parent)
+                stored = header.stat().st_mtime_ns
+                if self._zeroed.get(header.parent.name) != stored:
+                    hnsw_files.zero_unused(header.parent)
+                    self._zeroed[header.parent.name] = stored
         except OSError as error:
             raise StoreError(f"Cannot write to {self._folder}: {error}. Check its permissions.") from error
 

@@ -96,7 +96,7 @@ def _are_link_lists(path: Path, elements: int) -> bool:
 
 
 def zero_unused(folder: Path) -> None:
-    """Zero the unused space of an index.
+    """Zero the unused space of an index; modification times are kept, `is_torn` compares them.
 
     Raises:
         OSError: A file cannot be written.
@@ -108,14 +108,17 @@ def zero_unused(folder: Path) -> None:
 
 
 def _zero_from(path: Path, start: int) -> None:
-    size = path.stat().st_size
+    times = path.stat()
+    size = times.st_size
     if size <= start:
         return
     with path.open("r+b") as file:
         file.seek(start)
-        if any(file.read(size - start)):
-            file.seek(start)
-            file.write(bytes(size - start))
+        if not any(file.read(size - start)):
+            return
+        file.seek(start)
+        file.write(bytes(size - start))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def erase_vectors(folder: Path, live: Rows) -> bool:

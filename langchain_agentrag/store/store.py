@@ -348,6 +348,7 @@ class Store:
                 _wait(vector_write)  # an error must not leave it running
         if vector_write is not None:
             vector_write.result()
+            self.indexes.chroma.zero_unused()
         failpoint("vectors-written")
 
     # -- recovery -------------------------------------------------------------------------------------------------
