@@ -37,7 +37,7 @@ _SLICE_PAUSE = 0.03  # seconds between two slices, so that others get the lock
 _OTHER_PROCESS_PAUSE = 1.0  # seconds to wait while another process indexes the partition
 _PURGE_DELAY = 1.0  # seconds without a write before what was deleted is purged
 _MAX_PURGE_DELAY = 15.0  # the same while others write all the time
-_REWRITTEN_ROWS = 4_000  # rows of a keyword index rewritten per acquisition of the lock
+_REWRITTEN_ROWS = 8_000  # rows of a keyword index rewritten per acquisition of the lock
 _PURGE_RETRY = 2.0  # seconds after a purge that could not finish
 _PURGE_LOCK_TIMEOUT = 5.0  # seconds to wait for the lock of an overdue purge
 

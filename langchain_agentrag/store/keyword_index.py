@@ -30,6 +30,7 @@ _TOKENIZER = "terms"
 _HEAP_SMALL, _HEAP_LARGE = 15_000_000, 60_000_000  # 15 MB is tantivy's minimum; more pays for large batches
 _LARGE_BATCH = 256
 _MAX_REWRITES, _PAGE = 3, 2_000
+_REWRITTEN_ROWS = 16_000  # rows rewritten in one commit
 _MAGIC = 1337  # at the end of every file tantivy writes
 _MIN_TERMS, _MIN_WEIGHT_SHARE = 8, 0.6  # terms looked up first, their least share of the query's weight
 _MAX_CACHED_COUNTS = 50_000  # terms whose document frequency is cached until the next write
@@ -128,12 +129,15 @@ class TantivyKeywordIndex:
         Raises:
             StoreError: It failed; rebuilding the index has the same effect.
         """
-        for _ in range(_MAX_REWRITES if limit is None else 1):
+        rewrites = self.count() // _REWRITTEN_ROWS + _MAX_REWRITES if limit is None else 1
+        for _ in range(rewrites):
             rows = self._rows_to_rewrite()
             if rows is None:
                 self._delete_unused_files()
                 return True
-            rows = rows[:limit]
+            rows = rows[
+                : limit or _REWRITTEN_ROWS
+            ]  # not one large segment, which the next purge would rewrite as a whole
             with self._writer(max(len(rows), _LARGE_BATCH)) as writer:
                 for row in rows:
                     writer.delete_documents_by_term(_ROW, row)
@@ -142,7 +146,7 @@ class TantivyKeywordIndex:
                         writer.add_document(self._document(row, texts))
         if limit is not None:
             return False
-        raise StoreError(f"The keyword index {self._folder} still holds deleted rows after {_MAX_REWRITES} rewrites.")
+        raise StoreError(f"The keyword index {self._folder} still holds deleted rows after {rewrites} rewrites.")
 
     def _delete_unused_files(self) -> None:
         """Delete files of replaced segments, which a killed writer leaves behind; every commit does."""

@@ -381,7 +381,7 @@ class Store:
                 with self.lock.acquire(timeout=_OPEN_LOCK_TIMEOUT):
                     self._recover_if_needed()
                     self.purger.purge(stay_open=False)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  (closing must not fail because of it)
             logger.warning("deleted documents will be erased when the store is opened again: %s", error)
 
     def _purge(self, subject: str) -> None:
