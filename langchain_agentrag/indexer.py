@@ -607,9 +607,8 @@ class AgentView:
 
     def stats(self) -> StoreStats:
         """Return counts of what this agent may see; `unindexed` and `unpurged` count its own documents only."""
-        store = self._indexer._store  # noqa: SLF001  (the view belongs to it)
-        store.check_open()
-        return store.stats(Scope(self._agent), own_work=True)
+        stats = self._indexer.stats(self._agent)
+        return self._indexer._store.own_work(stats, self._agent)  # noqa: SLF001  (the view belongs to the store)
 
 
 def _resolve_analyzer(store: Store, analyzer: Analyzer | None, *, reanalyze: bool) -> Analyzer:

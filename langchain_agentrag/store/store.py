@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -254,20 +255,14 @@ class Store:
     def dimension(self, value: int) -> None:
         self.catalog.set_manifest(dimension=value)
 
-    def stats(self, scope: Scope | None, *, own_work: bool = False) -> StoreStats:
-        """Return the counts of what a scope may see; of the whole store when it is None.
-
-        Args:
-            scope: The scope, or None.
-            own_work: Count unfinished work of the agent's own documents only, not of shared ones, which others write.
-        """
+    def stats(self, scope: Scope | None) -> StoreStats:
+        """Return the counts of what a scope may see; of the whole store when it is None."""
         admitted = [part for part in self.catalog.partitions() if scope is None or scope.admits(part.owner)]
         now = self.now()
         partitions = [self.visibility.visible(part, now).partition for part in admitted]
         # an agent that sees no document must not learn from the model's name that others have written
         show_model = scope is None or any(part.documents for part in partitions)
-        working = [part for part in admitted if not own_work or part.owner is not None]
-        unpurged = self.purger.unpurged(None if scope is None else {part.id for part in working})
+        unpurged = self.purger.unpurged(None if scope is None else {part.id for part in admitted})
         return StoreStats(
             documents=sum(part.documents for part in partitions),
             chunks=sum(part.chunks for part in partitions),
@@ -276,10 +271,17 @@ class Store:
             model=(self.catalog.manifest_value("embedding") or {}).get("name") if show_model else None,
             dimension=self.dimension if show_model else None,
             bytes_on_disk=0 if scope else folder_size(self.folder),
-            unindexed=sum(map(self.background_indexer.unindexed, working)),
+            unindexed=sum(map(self.background_indexer.unindexed, admitted)),
             unpurged=unpurged.documents,
             unpurged_since=unpurged.since,
         )
+
+    def own_work(self, stats: StoreStats, owner: str) -> StoreStats:
+        """Return an agent's stats with unfinished work of its own documents only: shared ones are written by others."""
+        partition = self.catalog.partition(owner)
+        unpurged = self.purger.unpurged(() if partition is None else (partition.id,))
+        unindexed = 0 if partition is None else self.background_indexer.unindexed(partition)
+        return replace(stats, unindexed=unindexed, unpurged=unpurged.documents, unpurged_since=unpurged.since)
 
     def ensure_partition(self, owner: str | None) -> PartitionRow:
         """Return the owner's partition; created when absent."""
