@@ -20,7 +20,7 @@ from langchain_agentrag.times import EPOCH, document_expiry, to_microseconds
 from langchain_agentrag.types import Chunk, SourceDocument
 
 EMBEDDING_CACHE_LIMIT = 20_000
-"""Vectors of deleted chunks kept per partition, so that text that comes back is not embedded again."""
+"""Vectors of deleted chunks kept per partition until they are purged: text that only moved is not embedded again."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,8 @@ class Batch:
         removes: (owner, doc_id) of documents to delete.
         versions: (source, item) → version to store, in the same commit as the documents of the item.
         forgotten_items: (source, item) whose version is deleted.
-        keep_vectors: Whether vectors of deleted chunks stay in the embedding cache (a re-index) or not (a deletion).
+        keep_vectors: Whether vectors of deleted chunks stay in the embedding cache until they are purged (a re-index)
+            or not (a deletion).
         now: The present. An expired document counts as absent: replacing it adds one, removing it deletes none.
         expired_only: Whether only expired documents are deleted.
     """

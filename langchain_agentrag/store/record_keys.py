@@ -49,7 +49,20 @@ class RecordKeys:
         """Insert or update records."""
         records = [(*self._key, key, group, updated) for key, group in zip(keys, groups, strict=True)]
         with self._catalog.transaction() as connection:
+            stored = dict(
+                select_in(
+                    connection,
+                    "SELECT key, grp FROM records WHERE owner = ? AND namespace = ? AND key IN (...)",
+                    keys,
+                    before=self._key,
+                )
+            )
             connection.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)", records)
+            renamed = any(stored.get(key) not in {None, group} for key, group in zip(keys, groups, strict=True))
+            if renamed:
+                insert_purge_entry(connection, NO_PARTITION)
+        if renamed:
+            self._on_delete()
 
     def existing(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are recorded and whose document is in the store."""

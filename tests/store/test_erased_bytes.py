@@ -346,6 +346,9 @@ def test_keys_deleted_by_a_record_manager_leave_no_group(tmp_path: Path):
     with open_store(tmp_path, "exact") as store:
         manager = HybridRecordManager(store, agent_id="lina")
         manager.update(["k1", "k2"], group_ids=["quillfeather/one.txt", "quillfeather/two.txt"])
+        manager.update(["k1"], group_ids=["elsewhere.txt"])
+        wait_until_purged(store)
+        assert find_deleted_text(store._store, ["quillfeather/one"]) == []
         manager.delete_keys(["k1", "k2"])
         wait_until_purged(store)
         assert find_deleted_text(store._store, ["quillfeather"]) == []
