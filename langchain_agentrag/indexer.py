@@ -35,7 +35,7 @@ from langchain_agentrag.store import verify as verification
 from langchain_agentrag.store.calls import store_call
 from langchain_agentrag.store.indexes import reanalyze_chunks
 from langchain_agentrag.store.queries import OwnedDocuments, read_documents, read_passage
-from langchain_agentrag.store.record_keys import RecordKeys, delete_record_keys
+from langchain_agentrag.store.record_keys import RecordKeys
 from langchain_agentrag.store.store import CLOSE_TIMEOUT, ChromaPolicy, Store
 from langchain_agentrag.store.verify import VerifyReport
 from langchain_agentrag.text import Analyzer
@@ -298,6 +298,9 @@ class DualIndexer:
     ) -> SyncReport:
         """Delete documents of one owner that match all arguments given.
 
+        Nothing finds them from then on. Their bytes are erased from disk within 30 seconds, at the latest by `close`;
+        `stats` says what is left, and `erase` waits for it.
+
         Args:
             doc_ids: One id or several; absent ones are ignored.
             filter: Filter over the documents' metadata.
@@ -310,25 +313,69 @@ class DualIndexer:
             UsageError: neither ids nor a condition on a key (`forget_agent` deletes everything of an agent), or an id
                 that is no string; nothing was deleted.
         """
-        owner = check_agent_id(agent_id)
-        ids = as_doc_ids(doc_ids)
-        condition = build_filter(self._store.now(), filter, session=session, after=after, before=before)
-        refuse_unbounded_delete(ids, condition)
-        with self._pipeline(None, None, keep_vectors=False) as pipeline:
-            delete_matching(self._store, pipeline, owner, ids, condition)
-        return pipeline.report
+        return self._delete(doc_ids, filter, agent_id, session, after, before)
 
     async def adelete(self, doc_ids: str | Iterable[str] | None = None, **options: Any) -> SyncReport:  # noqa: ANN401
         """`delete` in a worker thread."""
         return await asyncio.to_thread(self.delete, doc_ids, **options)
 
     @store_call
+    def erase(
+        self,
+        doc_ids: str | Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
+        agent_id: str | None = None,
+        session: object = None,
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
+    ) -> SyncReport:
+        """Delete documents as `delete` does, and erase them from disk before it returns.
+
+        No file of the store holds their texts, words, vectors, metadata or ids then, nor those of anything else that
+        was deleted before, documents that were replaced and names of files that a sync found gone included. What is in
+        scope but was not deleted stays.
+
+        Raises:
+            UsageError: as for `delete`.
+            StoreError: nothing finds them any more, but they could not be erased yet, for example because another
+                process holds an old snapshot; erasing is tried again in the background.
+        """
+        return self._delete(doc_ids, filter, agent_id, session, after, before, purge=True)
+
+    async def aerase(self, doc_ids: str | Iterable[str] | None = None, **options: Any) -> SyncReport:  # noqa: ANN401
+        """`erase` in a worker thread."""
+        return await asyncio.to_thread(self.erase, doc_ids, **options)
+
+    def _delete(
+        self,
+        doc_ids: str | Iterable[str] | None,
+        where: Any,  # noqa: ANN401
+        agent_id: str | None,
+        session: object,
+        after: Any,  # noqa: ANN401
+        before: Any,  # noqa: ANN401
+        *,
+        purge: bool = False,
+    ) -> SyncReport:
+        owner = check_agent_id(agent_id)
+        ids = as_doc_ids(doc_ids)
+        condition = build_filter(self._store.now(), where, session=session, after=after, before=before)
+        refuse_unbounded_delete(ids, condition)
+        with self._pipeline(None, None, keep_vectors=False, purge=purge) as pipeline:
+            delete_matching(self._store, pipeline, owner, ids, condition)
+        return pipeline.report
+
+    @store_call
     def forget_agent(self, agent_id: str) -> SyncReport:
-        """Remove an agent's documents, vectors, terms and caches from disk, all of them and nobody else's."""
+        """Remove everything of an agent from disk, before it returns, and nothing of anybody else.
+
+        Its documents with their vectors and words, its caches, the names that its sources and record managers have
+        left, its id.
+        """
         owner = check_agent_id(agent_id)
         if owner is None:
-            raise ScopeError("forget_agent() needs the id of an agent: delete() removes shared documents.")
-        delete_record_keys(self._store.catalog, owner)
+            raise ScopeError("forget_agent() needs the id of an agent: erase() removes shared documents.")
         self._engine.forget(owner)
         return SyncReport(deleted=self._store.delete_partition(owner).deleted)
 
@@ -339,7 +386,8 @@ class DualIndexer:
     @store_call
     def record_keys(self, namespace: str, *, agent_id: str | None = None) -> RecordKeys:
         """Return the keys that LangChain's `index()` has recorded for one owner; see `HybridRecordManager`."""
-        return RecordKeys(self._store.catalog, self._calls, check_agent_id(agent_id), namespace, self._store.now)
+        owner, on_delete = check_agent_id(agent_id), self._store.background_indexer.on_delete
+        return RecordKeys(self._store.catalog, self._calls, owner, namespace, self._store.now, on_delete)
 
     @store_call
     def owned_documents(self, agent_id: str | None = None) -> OwnedDocuments:
@@ -444,25 +492,31 @@ class DualIndexer:
         return self._store.stats(None if agent_id is None else Scope(agent_id))
 
     @store_call
-    def expire(self, *, at_least: int = 1) -> SyncReport:
-        """Remove expired documents of all owners from disk; `deleted` counts them.
+    def expire(self, *, at_least: int = 1, owners: Iterable[str | None] | None = None) -> SyncReport:
+        """Remove expired documents; `deleted` counts them.
 
-        No search, read or count sees them from the moment they expire on, whether this is called or not.
+        No search, read or count sees them from the moment they expire on, whether this is called or not. Their bytes
+        are erased from disk in the background, as after `delete`.
 
         Args:
             at_least: Do nothing when fewer have expired.
+            owners: Only documents of these owners, None for shared ones; by default of all.
         """
+        if isinstance(owners, str):
+            raise UsageError(f"expire(owners={owners!r}): pass a list of agent ids, even of one.")
+        only = None if owners is None else {check_agent_id(owner) for owner in owners}
         expired = self._store.visibility.expired(self._store.now(), at_least)
-        if not expired:
+        expired = [(owner, doc_id) for owner, doc_id in expired if only is None or owner in only]
+        if not expired or len(expired) < at_least:
             return SyncReport()
         with self._pipeline(None, None, keep_vectors=False, sweep=True) as pipeline:
             for owner, doc_id in expired:
                 pipeline.remove(owner, doc_id)
         return pipeline.report
 
-    async def aexpire(self) -> SyncReport:
+    async def aexpire(self, **options: Any) -> SyncReport:  # noqa: ANN401
         """`expire` in a worker thread."""
-        return await asyncio.to_thread(self.expire)
+        return await asyncio.to_thread(self.expire, **options)
 
     @store_call
     def verify(self, *, deep: bool = False) -> VerifyReport:
@@ -545,6 +599,20 @@ class AgentView:
             doc_ids, filter=filter, session=session, after=after, before=before, agent_id=self._agent
         )
 
+    def erase(
+        self,
+        doc_ids: str | Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401
+        session: object = None,
+        after: Any = None,  # noqa: ANN401
+        before: Any = None,  # noqa: ANN401
+    ) -> SyncReport:
+        """Delete documents of this agent and erase them from disk; see `DualIndexer.erase`."""
+        return self._indexer.erase(
+            doc_ids, filter=filter, session=session, after=after, before=before, agent_id=self._agent
+        )
+
     def forget(self) -> SyncReport:
         """Remove everything this agent owns; see `DualIndexer.forget_agent`."""
         return self._indexer.forget_agent(self._agent)
@@ -585,8 +653,9 @@ class AgentView:
         return self._indexer.get(doc_ids, filter=filter, after=after, before=before, agent_id=self._agent)
 
     def stats(self) -> StoreStats:
-        """Return counts of what this agent may see."""
-        return self._indexer.stats(self._agent)
+        """Return counts of what this agent may see; `unindexed` and `unpurged` count its own documents only."""
+        stats = self._indexer.stats(self._agent)
+        return self._indexer._store.own_work(stats, self._agent)  # noqa: SLF001  (the view belongs to the store)
 
 
 def check_indexer(indexer: object, user: str) -> DualIndexer:

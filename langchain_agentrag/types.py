@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
@@ -415,7 +416,11 @@ class StoreStats:
         model: Name of the embedding model, or None before the first write.
         dimension: Length of its vectors, or None.
         bytes_on_disk: Size of the folder; 0 in an agent's own view, where it would reveal other agents.
-        unindexed: Chunks whose vectors are not in the vector index yet and are scanned exactly.
+        unindexed: Chunks whose vectors are not in the vector index yet and are scanned exactly; in an agent's view, of
+            its own documents.
+        unpurged: Deleted and replaced documents that no search finds any more and whose bytes are still on disk, for 30
+            seconds at most; in an agent's view, its own. `close` erases them, and so does `erase`, at once.
+        unpurged_since: When the first of them was deleted, or a name that belonged to one; None when nothing is left.
     """
 
     documents: int
@@ -426,6 +431,8 @@ class StoreStats:
     dimension: int | None
     bytes_on_disk: int
     unindexed: int = 0
+    unpurged: int = 0
+    unpurged_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

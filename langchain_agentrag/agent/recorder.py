@@ -141,7 +141,7 @@ class MemoryRecorder:
         logger.warning("a memory was not recorded, or not indexed: %s", error, exc_info=error)
 
     def forget(self, agent_id: str, *, session: str | None = None, before: datetime | None = None) -> int:
-        """Delete recorded entries of an agent from the table and the store, and return how many.
+        """Erase recorded entries of an agent from the table and the store, and return how many.
 
         Args:
             agent_id: The agent.
@@ -151,16 +151,17 @@ class MemoryRecorder:
         Raises:
             ScopeError: the agent is not valid.
             InvalidQueryError: `before` is not a time.
+            StoreError: nothing finds them any more, but some could not be erased from the store's files yet.
         """
         agent = _check_agent(agent_id)
         before = None if before is None else check_time("before", before)
         with self._lock:
-            deleted = self.table.delete(agent, session=session, before=before)
-            where = {"type": {"$in": list(KINDS)}}
-            self._indexer.delete(filter=where, session=session, before=before, agent_id=agent)
             self._seen.clear()
             self._unindexed.pop(agent, None)
             self._unanswered.pop(agent, None)
+            deleted = self.table.delete(agent, session=session, before=before)
+            where = {"type": {"$in": list(KINDS)}}
+            self._indexer.erase(filter=where, session=session, before=before, agent_id=agent)
         return deleted
 
     # -- recording ----------------------------------------------------------------------------------------------------

@@ -264,7 +264,7 @@ def delete(
     with open_store(store) as indexer:
         owned = "shared documents" if agent is None else f"documents of {agent!r}"
         confirm(f"Delete the {owned} that this names, for good?", yes=yes)
-        report = indexer.delete(
+        report = indexer.erase(
             doc_ids or None, filter=condition, agent_id=agent, session=session, after=after, before=before
         )
     print_result(Group(Text(f"Deleted {report.deleted} documents.")), report, as_json=json)

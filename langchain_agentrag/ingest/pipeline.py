@@ -92,6 +92,7 @@ class Pipeline:
         embedder: The store's model.
         keep_vectors: Whether vectors of replaced or removed chunks stay in the embedding cache.
         sweep: Whether only expired documents are removed.
+        purge: Whether everything deleted is erased from disk at the end, instead of in the background.
         on_progress: Called after every document and batch.
         total: Number of items in all, for progress.
     """
@@ -105,11 +106,13 @@ class Pipeline:
         *,
         keep_vectors: bool = True,
         sweep: bool = False,
+        purge: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
         total: int | None = None,
     ) -> None:
         self._store, self._analyzer, self._chunking, self._embedder = store, analyzer, chunking, embedder
-        self._keep_vectors, self._sweep, self._on_progress, self._total = (keep_vectors, sweep, on_progress, total)
+        self._keep_vectors, self._sweep, self._purge = keep_vectors, sweep, purge
+        self._on_progress, self._total = on_progress, total
         self._pending = PendingBatch()
         self._pending_chunks, self._batch_size = 0, _SMALLEST
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-writer")
@@ -132,8 +135,8 @@ class Pipeline:
             if kind is None:
                 self._flush()
             self._wait()
-            if not self._keep_vectors:
-                self._store.erase()  # once, not per batch: it may rewrite much of a keyword index
+            if self._purge:
+                self._store.purge()  # once, not per batch: it may rewrite much of a keyword index
         finally:
             self._writer.shutdown()
             self._report += SyncReport(seconds=time.monotonic() - self._started)

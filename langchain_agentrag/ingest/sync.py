@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from langchain_agentrag.errors import AgentRagError
 from langchain_agentrag.ingest.documents import as_source_documents
 from langchain_agentrag.ingest.pipeline import Pipeline
 from langchain_agentrag.metadata import is_storable
-from langchain_agentrag.store.queries import item_counts, item_documents, item_versions, stored_items
+from langchain_agentrag.store.queries import item_counts, item_documents, item_versions, source_name, stored_items
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.types import SourceDocument
 
@@ -135,7 +134,7 @@ class _SyncRun:
 
     def __init__(self, store: Store, connector: BaseConnector, pipeline: Pipeline, seen: SeenItems) -> None:
         self._store, self._connector, self._pipeline, self._seen = store, connector, pipeline, seen
-        self._source = _source_name(connector)
+        self._source = source_name(connector.connector_id, connector.agent_id)
         self._unlisted_folders: list[str] = []  # could not be listed, so what lies below is kept
         self._shrunk: dict[str, str | None] = {}  # items that lost documents, with their new versions
 
@@ -228,10 +227,3 @@ class _SyncRun:
     def _remove(self, key: str) -> None:
         for owner, doc_id in self._lost_documents(key):
             self._pipeline.remove(owner, doc_id)
-
-
-def _source_name(connector: BaseConnector) -> str:
-    """Name of a source in the catalog; connectors of two agents never share one, even with the same connector_id."""
-    if connector.agent_id is None:
-        return connector.connector_id
-    return json.dumps([connector.connector_id, connector.agent_id], ensure_ascii=False)

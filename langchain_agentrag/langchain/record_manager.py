@@ -32,11 +32,10 @@ class HybridRecordManager(RecordManager):
         self._records = check_indexer(indexer, "HybridRecordManager").record_keys(namespace, agent_id=agent_id)
 
     def create_schema(self) -> None:
-        """Create the table of records; not needed before use."""
-        self._records.prepare()
+        """Do nothing: every store has the table of records."""
 
     def get_time(self) -> float:
-        """Return the current time in seconds, never earlier than that of any record."""
+        """Return the current time in seconds, never earlier than that of any record of this owner."""
         return self._records.now()
 
     def update(

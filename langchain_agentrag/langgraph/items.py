@@ -130,6 +130,13 @@ class NamespaceOwners:
             return f"agent_id_key={self._key!r}"
         return f"shared={self._shared}" if self._agent_of is None else f"agent_of={self._agent_of!r}"
 
+    @property
+    def known_owners(self) -> list[str | None] | None:
+        """The owners that items may have; None when calls or namespaces name them."""
+        if self._key is not None or self._agent_of is not None:
+            return None
+        return [self._agent]
+
     def owner_of(self, namespace: Namespace) -> str | None:
         """Return the owner of a namespace; None for shared.
 

@@ -347,8 +347,11 @@ class HybridStore(BaseStore):
     # -- lifetimes ----------------------------------------------------------------------------------------------------
 
     def sweep_ttl(self) -> int:
-        """Delete expired items and other documents of all agents from disk and return their number."""
-        return self._indexer.expire().deleted
+        """Delete expired items and other documents of the store's owner from disk and return their number.
+
+        Where each call or namespace names its owner, those of all owners.
+        """
+        return self._indexer.expire(owners=self._owners.known_owners).deleted
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
         """Run `sweep_ttl` in a thread every so many minutes (5 by default) until `stop_ttl_sweeper`."""

@@ -1,10 +1,12 @@
-"""Background indexing: vectors go into Chroma's HNSW graph after the commit that wrote them.
+"""Background work: vectors go into Chroma's HNSW graph after the commit that wrote them; what was deleted is purged.
 
 Building the graph takes longer than all other work of a write. A write ends with its commit; its rows are found from
 then on, by an exact scan beside the graph. They are added to the graph in row order and in slices, each under the write
 lock and noted in the journal: in the background of the process that wrote or opened the store while nobody writes, and
 at once where more rows are unindexed than a search should scan. So the catalog needs one number per partition: the last
 row that its collection holds.
+
+Purging (`purging.py`) runs once nobody has written for a second, and under constant writing every 15 seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from langchain_agentrag.store.failpoints import failpoint
 from langchain_agentrag.store.fork import check_chroma_usable
 from langchain_agentrag.store.indexes import PartitionIndexes, vectors_after
 from langchain_agentrag.store.lock import WriteLock
+from langchain_agentrag.store.purging import Purger
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,11 @@ _WRITE_DELAY = 0.3  # seconds without a write before the background starts
 _OPEN_DELAY = 2.0  # the same after opening the store: the first searches come first
 _SLICE_PAUSE = 0.03  # seconds between two slices, so that others get the lock
 _OTHER_PROCESS_PAUSE = 1.0  # seconds to wait while another process indexes the partition
+_PURGE_DELAY = 1.0  # seconds without a write before what was deleted is purged
+_MAX_PURGE_DELAY = 15.0  # the same while others write all the time
+_REWRITTEN_ROWS = 8_000  # rows of a keyword index rewritten per acquisition of the lock
+_PURGE_RETRY = 2.0  # seconds after a purge that could not finish
+_PURGE_LOCK_TIMEOUT = 5.0  # seconds to wait for the lock of an overdue purge
 
 
 class BackgroundIndexer:
@@ -44,6 +52,7 @@ class BackgroundIndexer:
         indexes: Its indexes.
         lock: Its write lock.
         calls: Its running calls: each step in the background is one.
+        purger: Erases what was deleted.
         recover: Finishes what the journal lists; called with the lock held.
         exact_limit: Largest partition that is scored exactly as a whole.
         always: Whether Chroma holds every partition, and every row as soon as it is written.
@@ -55,17 +64,18 @@ class BackgroundIndexer:
         indexes: PartitionIndexes,
         lock: WriteLock,
         calls: RunningCalls,
+        purger: Purger,
         recover: Callable[[], None],
         *,
         exact_limit: int,
         always: bool,
     ) -> None:
         self._catalog, self._indexes, self._lock = catalog, indexes, lock
-        self._calls, self._recover = calls, recover
+        self._calls, self._purger, self._recover = calls, purger, recover
         self._always, self._exact_limit = always, exact_limit
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrag-graph")
         self._guard, self._stopping = threading.Lock(), threading.Event()
-        self._running, self._requests, self._not_before = False, 0, 0.0
+        self._running, self._requests, self._not_before, self._no_purge_before = False, 0, 0.0, 0.0
         self._last_indexed: dict[int, int] = {}  # partition id → last row indexed by this process
 
     def unindexed(self, partition: PartitionRow) -> int:
@@ -112,6 +122,11 @@ class BackgroundIndexer:
         partitions = map(self._catalog.partition, owners)
         self._schedule(partition for partition in partitions if partition is not None)
 
+    def on_delete(self) -> None:
+        """Schedule the purge of what was deleted outside of a write."""
+        self._not_before = time.monotonic() + _WRITE_DELAY
+        self._schedule([])
+
     def on_open(self) -> None:
         """Schedule unindexed rows for after the first searches of the process."""
         self._not_before = time.monotonic() + _OPEN_DELAY
@@ -149,8 +164,7 @@ class BackgroundIndexer:
         try:
             vector_index = self._indexes.open_vector_index(partition)
             vector_index.add(rows, unpack_vectors([packed for _, packed in page]))
-            if not partition.indexed:
-                self._indexes.chroma.zero_unused()  # a new index is stored with whatever was in memory
+            self._indexes.chroma.zero_unused()  # Chroma may have stored the graph, with whatever was in memory
         except BaseException:
             self._recover()
             raise
@@ -165,7 +179,7 @@ class BackgroundIndexer:
     # -- the background -------------------------------------------------------------------------------------------
 
     def _schedule(self, partitions: Iterable[PartitionRow]) -> None:
-        if not any(map(self.unindexed, partitions)):
+        if not any(map(self.unindexed, partitions)) and not self._catalog.purges():
             return
         with self._guard:
             self._requests += 1
@@ -181,14 +195,14 @@ class BackgroundIndexer:
             self._running = False
 
     def _run_step(self) -> None:
-        """Index one slice and submit the next as a task of its own, so that the interpreter can end in between."""
+        """Run one step and submit the next as a task of its own, so that the interpreter can end in between."""
         requests = self._requests
         try:
             pause = self._calls.run(self._step)
         except StoreLockedError:
             pause = _WRITE_DELAY
         except Exception as error:  # noqa: BLE001  (searches work without it; the next write tries again)
-            logger.warning("indexing vectors with Chroma stopped until the next write: %s", error)
+            logger.warning("background work stopped until the next write: %s", error)
             pause = None
         if pause is not None:
             if not self._stopping.wait(pause):
@@ -200,13 +214,16 @@ class BackgroundIndexer:
             self._submit()
 
     def _step(self) -> float | None:
-        """Index one slice; return the seconds until the next, or None when everything is indexed."""
+        """Index one slice, or purge; return the seconds until the next step, or None when nothing is left to do."""
+        purge_delay = self._seconds_until_purge()
+        if purge_delay is not None and purge_delay <= 0:
+            return self._purge()
         delay = self._not_before - time.monotonic()
         if delay > 0:
-            return delay
+            return delay if purge_delay is None else min(delay, purge_delay)
         pending = next((part for part in self._catalog.partitions() if self.unindexed(part)), None)
         if pending is None:
-            return None
+            return purge_delay
         last_indexed = self._last_indexed.setdefault(pending.id, pending.indexed)
         if pending.indexed != last_indexed:  # two processes taking turns would reload the graph each time
             self._last_indexed[pending.id] = pending.indexed
@@ -217,4 +234,27 @@ class BackgroundIndexer:
             partition = self._ensure_collection(pending.owner)
             if partition is not None and self.unindexed(partition):
                 self._index_slice(partition, _BACKGROUND_SLICE_ROWS)
+        return _SLICE_PAUSE
+
+    def _seconds_until_purge(self) -> float | None:
+        """Return the seconds until what was deleted should be purged; None when nothing was."""
+        since = self._purger.unpurged().since
+        if since is None:
+            return None
+        now = time.monotonic()
+        idle = self._not_before + _PURGE_DELAY - now
+        overdue = since.timestamp() + _MAX_PURGE_DELAY - time.time()
+        return max(min(idle, overdue), self._no_purge_before - now)
+
+    def _purge(self) -> float:
+        if any(partition.in_chroma for partition in self._catalog.partitions()):
+            self._indexes.chroma.import_chromadb()
+        since = self._purger.unpurged().since
+        late = since is not None and time.time() > since.timestamp() + _MAX_PURGE_DELAY
+        with self._lock.acquire(timeout=_PURGE_LOCK_TIMEOUT if late else _LOCK_TIMEOUT):
+            self._recover()
+            if not late and self._purger.rewrite_terms(_REWRITTEN_ROWS):
+                return _SLICE_PAUSE
+            if not self._purger.purge(patient=False):
+                self._no_purge_before = time.monotonic() + _PURGE_RETRY
         return _SLICE_PAUSE

@@ -29,9 +29,10 @@ class JournalEntry:
         id: Key in the journal.
         partition: Id of the partition.
         state: "writing": `rows` may be in the indexes and are not live. "cleaning": `payload` lists dead rows that may
-            still be in the indexes. "handing": `rows` may be in the collection although the catalog counts them as
-            unindexed. "dropping": `payload` names a keyword folder and a collection that belong to no partition.
-            "purging": terms of deleted rows may still be in the keyword index. "unreadable": the entry is damaged.
+            still be in the keyword index. "handing": `rows` may be in the collection although the catalog counts them
+            as unindexed. "dropping": `payload` names a keyword folder and a collection that belong to no partition.
+            "purging": what was deleted is hidden and may still be on disk, see `purging.py`. "unreadable": the entry is
+            damaged.
         rows: Rows reserved for a write, or being added to the collection.
         payload: See `state`; None when the entry is damaged.
     """
@@ -252,14 +253,22 @@ class Catalog:
             self._connections.clear()
         self._local = threading.local()
 
-    def truncate_wal(self) -> bool:
+    def truncate_wal(self, patience: float | None = None) -> bool:
         """Empty the write-ahead log, so that it holds no deleted text.
+
+        Args:
+            patience: Seconds to wait for readers of old snapshots; as long as for other locks by default.
 
         Returns:
             Whether it succeeded; it fails while a reader holds an old snapshot, and on a full disk.
         """
+        connection = self.connection()
         try:
-            busy = self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            connection.execute(f"PRAGMA busy_timeout={int(1000 * (_BUSY_SECONDS if patience is None else patience))}")
+            try:
+                busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                connection.execute(f"PRAGMA busy_timeout={int(1000 * _BUSY_SECONDS)}")
         except sqlite3.Error as error:
             logger.warning("the write-ahead log of %s could not be emptied: %s", self._path, error)
             return False
@@ -329,8 +338,15 @@ class Catalog:
             return reserved
 
     def journal(self) -> list[JournalEntry]:
-        """Return all entries of the journal, oldest first."""
-        query = "SELECT id, partition, state, first, last, dead FROM journal ORDER BY id"
+        """Return the entries of unfinished work, oldest first; without those of purging."""
+        return self._journal_entries("state <> 'purging'")
+
+    def purges(self) -> list[JournalEntry]:
+        """Return the entries of purging, oldest first: what is deleted and may still be on disk."""
+        return self._journal_entries("state = 'purging'")
+
+    def _journal_entries(self, condition: str) -> list[JournalEntry]:
+        query = f"SELECT id, partition, state, first, last, dead FROM journal WHERE {condition} ORDER BY id"
         return [journal_entry(*values) for values in self.connection().execute(query)]
 
     def add_journal_entry(self, partition: int, state: str, payload: object, rows: range = range(0)) -> int:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 import logging
 import secrets
 import shutil
 import sqlite3
-import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from langchain_agentrag.errors import StoreError, native_errors
+from langchain_agentrag.store import hnsw_files
 from langchain_agentrag.store.catalog import Catalog
 from langchain_agentrag.store.fork import check_chroma_usable, note_chroma_used
 from langchain_agentrag.store.lock import WriteLock
+from langchain_agentrag.store.protocols import Rows
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -31,26 +33,39 @@ logger = logging.getLogger(__name__)
 
 DATABASE = "chroma.sqlite3"
 _SQLITE_HEADER = 100
-# version, offset, capacity, elements, bytes per element, two more offsets
-_HNSW_HEADER = struct.Struct("<i6Q")
-_HEADER = "header.bin"
-_METADATA = "index_metadata.pickle"  # written last
 
 
-def _vacuum(path: str) -> list[str]:
-    """Vacuum a Chroma database, which overwrites its deleted rows, and return the ids of its segments."""
-    import sqlite3  # this function also runs alone, see `_vacuum_in_subprocess`
+def _scrub(path: str) -> dict[str, object]:
+    """Overwrite what was deleted from a Chroma database; return the ids of its segments, and that of each collection.
+
+    A deleted row may still have its vector in the queue, which Chroma empties only every so many rows: records before
+    a deletion of the same row (operation 3) can go. Later ones stay, a slice may have been undone and indexed again.
+    """
+    import sqlite3  # this function also runs alone, see `_scrub_in_subprocess`
     from contextlib import closing
 
+    collections = "SELECT c.name, s.id FROM collections c JOIN segments s ON s.collection = c.id WHERE s.scope = ?"
     with closing(sqlite3.connect(path, timeout=10.0)) as connection:
-        segments = [str(segment) for (segment,) in connection.execute("SELECT id FROM segments")]
         connection.execute("PRAGMA secure_delete=ON")
+        with connection:
+            connection.execute("CREATE TEMP TABLE deleted(topic, id, seq_id, PRIMARY KEY(topic, id))")
+            connection.execute(
+                "INSERT INTO deleted SELECT topic, id, max(seq_id) FROM embeddings_queue WHERE operation = 3 "
+                "GROUP BY topic, id"
+            )
+            connection.execute(
+                "DELETE FROM embeddings_queue AS q WHERE vector IS NOT NULL AND EXISTS "
+                "(SELECT 1 FROM deleted d WHERE d.topic = q.topic AND d.id = q.id AND d.seq_id > q.seq_id)"
+            )
         connection.execute("VACUUM")
-    return segments
+        return {
+            "segments": [segment for (segment,) in connection.execute("SELECT id FROM segments")],
+            "collections": dict(connection.execute(collections, ("VECTOR",))),
+        }
 
 
-def _vacuum_in_subprocess(path: Path) -> set[str]:
-    """`_vacuum` in an interpreter of its own, without site packages.
+def _scrub_in_subprocess(path: Path) -> dict[str, Any]:
+    """`_scrub` in an interpreter of its own, without site packages.
 
     SQLite's file locks do not work between two SQLite libraries of one process, and Chroma brings its own: a search
     running in this process would read pages while they move, and report a malformed database.
@@ -58,65 +73,20 @@ def _vacuum_in_subprocess(path: Path) -> set[str]:
     Raises:
         OSError: The database is in use or unreadable.
     """
-    try:
-        source = inspect.getsource(_vacuum)
-    except OSError:
-        source = ""
-    if not source or not sys.executable or getattr(sys, "frozen", False):  # no source, or no interpreter to start
-        return set(_vacuum(str(path)))
-    script = f"import sys\n\n{source}\nsys.stdout.write('\\n'.join(_vacuum(sys.argv[1])))"
+    script = f"import json, sys\n\n{inspect.getsource(_scrub)}\njson.dump(_scrub(sys.argv[1]), sys.stdout)"
     command = [sys.executable, "-I", "-S", "-c", script, str(path)]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (our own script)
     if completed.returncode:
         raise OSError(completed.stderr.strip().rpartition("\n")[2])
-    return set(completed.stdout.split())
+    return dict(json.loads(completed.stdout))
 
 
-def _zero_from(path: Path, start: int) -> None:
-    size = path.stat().st_size
-    if size <= start:
-        return
-    with path.open("r+b") as file:
-        file.seek(start)
-        if any(file.read(size - start)):
-            file.seek(start)
-            file.write(bytes(size - start))
-
-
-def _is_torn(folder: Path, *, stored: bool, after_crash: bool) -> bool:
-    """Whether an HNSW index was not written in full: sizes disagree, or the file written last is not the newest."""
-    names = (_HEADER, "data_level0.bin", "length.bin", "link_lists.bin")
+def _can_start_interpreter() -> bool:
     try:
-        files = {name: (folder / name).stat() for name in names}
-        header = (folder / names[0]).read_bytes()[: _HNSW_HEADER.size]
-        _, _, capacity, elements, width, _, _ = _HNSW_HEADER.unpack(header)
-        complete = (folder / _METADATA).stat().st_mtime_ns if (folder / _METADATA).exists() else None
-    except FileNotFoundError:
-        return stored or folder.is_dir()
-    except (OSError, struct.error):
-        return True
-    torn = (
-        files["data_level0.bin"].st_size not in {capacity * width, elements * width}
-        or files["length.bin"].st_size not in {capacity * 4, elements * 4}
-        or not _are_link_lists(folder / "link_lists.bin", elements)
-        or (complete is None and (stored or elements > 0))
-    )
-    newest = max(file.st_mtime_ns for file in files.values())
-    return torn or (after_crash and complete is not None and newest > complete)
-
-
-def _are_link_lists(path: Path, elements: int) -> bool:
-    """Whether a file holds one list of links per element: its length in bytes as u32, then that many bytes.
-
-    Chroma does not check the lengths it reads: from a truncated file it wrote one of 77 GB.
-    """
-    content = path.read_bytes()
-    if len(content) < 4 * elements:
+        inspect.getsource(_scrub)
+    except OSError:
         return False
-    position = 0
-    for _ in range(elements):
-        position += 4 + int.from_bytes(content[position : position + 4], "little")
-    return position == len(content)
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
 READ_LOCK_TIMEOUT = 1.0
@@ -180,6 +150,7 @@ class ChromaFolder:
         self._folder, self._catalog, self._lock = folder, catalog, lock
         self._guard = threading.Lock()
         self._session: Session | None = None
+        self._zeroed: dict[str, int] = {}  # folder of an index → when the files were stored that were zeroed last
 
     @staticmethod
     def import_chromadb() -> None:
@@ -264,14 +235,33 @@ class ChromaFolder:
 
     def close(self) -> None:
         """Close the client after its running calls; the next use opens one that sees every write."""
+        self._publish(None)
+
+    def _publish(self, session: Session | None) -> None:
+        """Make this the client from now on; the one before is closed after its running calls."""
         with self._guard:
-            session, self._session = self._session, None
-            if session is None:
+            old, self._session = self._session, session
+            if old is None or old is session:
                 return
-            session.retired = True
-            idle = not session.users
+            old.retired = True
+            idle = not old.users
         if idle:
-            session.close()
+            old.close()
+
+    def _replace_client(self, names: Sequence[str]) -> None:
+        """Open a client that has loaded these collections, and let searches use it from then on."""
+        if not names:
+            self.close()
+            return
+        try:
+            session = self._new_session()
+            for name in names:
+                self.collection(session, name)
+        except Exception as error:  # noqa: BLE001  (the next search opens one, or repairs what is damaged)
+            logger.warning("Chroma will be opened again by the next search: %s", error)
+            self.close()
+            return
+        self._publish(session)
 
     def delete_all(self) -> None:
         """Delete Chroma's folder, readable or not; the caller holds the write lock.
@@ -288,46 +278,66 @@ class ChromaFolder:
                 f"Cannot delete {self._folder} to rebuild it: {error}. Check its permissions, then run repair()."
             ) from error
 
-    def delete_leftovers(self) -> None:
-        """Delete the files and database pages of dropped collections; the caller holds the write lock.
+    def delete_leftovers(self, live: Mapping[str, Rows] | None = None, *, stay_open: bool = True) -> list[str]:
+        """Erase deleted rows and dropped collections from Chroma's files; the caller holds the write lock.
 
-        Chroma never deletes the HNSW folder of a dropped collection, and keeps the agent id and the vectors of its rows
-        in free pages of its database. The client is closed first: two SQLite libraries in one process do not see each
-        other's file locks, and only the holder of the write lock ever writes.
+        Chroma keeps the vectors and the agent id of deleted rows in its queue and in free pages of its database, the
+        vectors in its HNSW files, and never deletes the HNSW folder of a dropped collection. Searches go on with the
+        client they have until a new one has loaded the cleaned files; the old one must not store its graph again.
+
+        Args:
+            live: Collection → its live rows, ascending, for every collection that rows were deleted from.
+            stay_open: Whether a client that was open is replaced, or only closed.
+
+        Returns:
+            Names of the collections whose HNSW files have an unknown layout: rebuild them.
 
         Raises:
             StoreError: The database is in use or unreadable.
         """
-        self.close()
+        session = self._current_session()
+        opened = list(session.collections) if session is not None and stay_open else []
         try:
-            segments = _vacuum_in_subprocess(self._folder / DATABASE)
+            if _can_start_interpreter():
+                scrubbed = _scrub_in_subprocess(self._folder / DATABASE)
+            else:
+                self.close()
+                scrubbed = _scrub(str(self._folder / DATABASE))
             for entry in self._folder.iterdir():
-                if entry.is_dir() and entry.name not in segments:
+                if entry.is_dir() and entry.name not in scrubbed["segments"]:
                     shutil.rmtree(entry)
+            unknown = [
+                name
+                for name, rows in (live or {}).items()
+                if not hnsw_files.erase_vectors(self._folder / scrubbed["collections"].get(name, ""), rows)
+            ]
             self.zero_unused()
         except (sqlite3.Error, OSError) as error:
+            self.close()
             raise StoreError(
-                f"The files of a dropped collection in {self._folder} could not be deleted: {error}. "
+                f"Deleted rows could not be erased from {self._folder}: {error}. "
                 "It is tried again at the next write; repair() does it at once."
             ) from error
+        self._catalog.set_counter("chroma", secrets.randbits(53) | 1)  # clients of other processes have the old graph
+        self._replace_client([name for name in opened if name in scrubbed["collections"]])
+        return unknown
 
     def zero_unused(self) -> None:
-        """Zero the unused space of HNSW files; the caller holds the write lock.
+        """Zero the unused space of HNSW files stored since the last call; the caller holds the write lock.
 
-        Chroma stores a new index with space for 100 elements and fills it with uninitialised memory of the process,
-        which may hold texts that were just indexed, of any agent. Every client that opens an index of fewer elements
-        stores it again in the same way.
+        Chroma stores an index with space for more elements and fills it with uninitialised memory of the process,
+        which may hold texts that were just indexed or deleted, of any agent. Every client that opens an index of less
+        than 100 elements stores it again in the same way.
 
         Raises:
             StoreError: A file cannot be written.
         """
         try:
-            for header in self._folder.glob(f"*/{_HEADER}"):
-                content = header.read_bytes()[: _HNSW_HEADER.size]
-                if len(content) == _HNSW_HEADER.size:
-                    _, _, _, elements, width, _, _ = _HNSW_HEADER.unpack(content)
-                    _zero_from(header.with_name("data_level0.bin"), elements * width)
-                    _zero_from(header.with_name("length.bin"), elements * 4)
+            for header in self._folder.glob(f"*/{hnsw_files.HEADER}"):
+                stored = header.stat().st_mtime_ns
+                if self._zeroed.get(header.parent.name) != stored:
+                    hnsw_files.zero_unused(header.parent)
+                    self._zeroed[header.parent.name] = stored
         except OSError as error:
             raise StoreError(f"Cannot write to {self._folder}: {error}. Check its permissions.") from error
 
@@ -362,7 +372,9 @@ class ChromaFolder:
             name
             for name in names
             if name not in segments
-            or _is_torn(self._folder / segments[name], stored=segments[name] in stored, after_crash=after_crash)
+            or hnsw_files.is_torn(
+                self._folder / segments[name], stored=segments[name] in stored, after_crash=after_crash
+            )
         }
 
     def exists(self) -> bool:
@@ -381,6 +393,11 @@ class ChromaFolder:
         return session
 
     def _open(self) -> Session:
+        session = self._new_session()
+        self._publish(session)
+        return session
+
+    def _new_session(self) -> Session:
         check_chroma_usable()
         note_chroma_used()
         import chromadb
@@ -393,10 +410,7 @@ class ChromaFolder:
             self._folder.mkdir(exist_ok=True)  # not the folder of the store: it may have been moved
             catalog_token = self._catalog.counter("chroma")
             client = chromadb.PersistentClient(unique_path, settings=Settings(anonymized_telemetry=False))
-        session = Session(client, self._database_identity(), secrets.randbits(53) | 1, catalog_token)
-        with self._guard:
-            self._session = session
-        return session
+        return Session(client, self._database_identity(), secrets.randbits(53) | 1, catalog_token)
 
     def _database_identity(self) -> tuple[int, int] | None:
         try:

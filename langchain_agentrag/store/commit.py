@@ -20,7 +20,7 @@ from langchain_agentrag.times import EPOCH, document_expiry, to_microseconds
 from langchain_agentrag.types import Chunk, SourceDocument
 
 EMBEDDING_CACHE_LIMIT = 20_000
-"""Vectors of deleted chunks kept per partition, so that text that comes back is not embedded again."""
+"""Vectors of deleted chunks kept per partition until they are purged: text that only moved is not embedded again."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,8 @@ class Batch:
         removes: (owner, doc_id) of documents to delete.
         versions: (source, item) → version to store, in the same commit as the documents of the item.
         forgotten_items: (source, item) whose version is deleted.
-        keep_vectors: Whether vectors of deleted chunks stay in the embedding cache (a re-index) or not (a deletion).
+        keep_vectors: Whether vectors of deleted chunks stay in the embedding cache until they are purged (a re-index)
+            or not (a deletion).
         now: The present. An expired document counts as absent: replacing it adds one, removing it deletes none.
         expired_only: Whether only expired documents are deleted.
     """
@@ -69,12 +70,21 @@ class Batch:
 
 @dataclass(slots=True)
 class PartitionDelta:
-    """Change of one partition: documents, chunks, total length of each field, and deleted rows."""
+    """Change of one partition.
+
+    Attributes:
+        documents: Documents more or less.
+        chunks: Chunks more or less.
+        tokens: Change of the total length of each field.
+        dead: Rows deleted.
+        outdated: Documents deleted or replaced.
+    """
 
     documents: int = 0
     chunks: int = 0
     tokens: list[int] = field(default_factory=lambda: [0] * len(FIELDS))
     dead: list[int] = field(default_factory=list)
+    outdated: int = 0
 
     def count(self, lengths: Iterable[int], sign: int) -> None:
         """Count one chunk with these field lengths as added (1) or deleted (-1)."""
@@ -84,13 +94,23 @@ class PartitionDelta:
 
 @dataclass(slots=True)
 class CommitResult:
-    """Result of a committed batch: documents added, updated and deleted, chunks written, change per partition."""
+    """Result of a committed batch.
+
+    Attributes:
+        added: Documents added.
+        updated: Documents replaced.
+        deleted: Documents deleted.
+        chunks: Chunks written.
+        deltas: Change per partition.
+        names_deleted: Whether names of items or records were deleted.
+    """
 
     added: int = 0
     updated: int = 0
     deleted: int = 0
     chunks: int = 0
     deltas: dict[int, PartitionDelta] = field(default_factory=lambda: defaultdict(PartitionDelta))
+    names_deleted: bool = False
 
 
 def embedding_text(chunk: Chunk) -> str:
@@ -120,8 +140,13 @@ def pack_terms(terms: Terms) -> str:
 
 def unpack_terms(packed: str, lengths: str) -> Terms:
     """Decode analysed fields."""
-    lists = [line.split(" ") if line else [] for line in packed.split("\n")]
-    return Terms(**dict(zip(FIELDS, lists, strict=True)), lengths=unpack_lengths(lengths))
+    lists = {name: text.split(" ") if text else [] for name, text in split_fields(packed).items()}
+    return Terms(**lists, lengths=unpack_lengths(lengths))
+
+
+def split_fields(packed: str) -> dict[str, str]:
+    """Return field → its terms separated by spaces, from `pack_terms`."""
+    return dict(zip(FIELDS, packed.split("\n"), strict=True))
 
 
 def pack_lengths(terms: Terms) -> str:
@@ -172,9 +197,13 @@ def commit(
         if key is not None and (expired or not batch.expired_only):
             _remove_document(connection, partition, key, result.deltas[partition], keep=batch.keep_vectors)
             result.deleted += expired is batch.expired_only
+        if key is None or expired or not batch.expired_only:
+            records = "DELETE FROM records WHERE owner = ? AND key = ?"  # their groups are names of sources
+            result.names_deleted |= connection.execute(records, (owner or "", doc_id)).rowcount > 0
     versions = [(source, item, version) for (source, item), version in batch.versions.items()]
     connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", versions)
-    connection.executemany("DELETE FROM items WHERE source = ? AND item = ?", batch.forgotten_items)
+    forgotten = "DELETE FROM items WHERE source = ? AND item = ?"
+    result.names_deleted |= connection.executemany(forgotten, batch.forgotten_items).rowcount > 0
     for partition, delta in result.deltas.items():
         _update_counts(connection, partition, delta)
     return result
@@ -221,6 +250,7 @@ def _replace_document(
         )
         return int(inserted.lastrowid or 0), False
     _delete_chunks(connection, partition, key, delta, keep=batch.keep_vectors)
+    delta.outdated += 1
     query = "UPDATE documents SET text = ?, metadata = ?, signature = ?, source = ?, item = ? WHERE id = ?"
     connection.execute(query, (*values, key))
     return key, True
@@ -251,6 +281,7 @@ def _remove_document(
     connection.execute("DELETE FROM quarantine WHERE document = ?", (document,))
     connection.execute("DELETE FROM documents WHERE id = ?", (document,))
     delta.documents -= 1
+    delta.outdated += 1
 
 
 def _delete_chunks(

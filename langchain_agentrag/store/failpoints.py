@@ -13,7 +13,8 @@ FAILPOINTS = tuple(
     """
     journal-written keyword-written vectors-written before-commit committed dead-rows-removed journal-cleared
     promotion-started promotion-filled background-announced background-written background-committed
-    rebuild-filled rebuild-swapped chroma-given-up chroma-reset forget-committed forget-dropped purged erased
+    rebuild-filled rebuild-swapped chroma-given-up chroma-reset forget-committed forget-dropped
+    purge-started purged vectors-deleted vectors-erased indexes-purged erased
     """.split()  # noqa: SIM905
 )
 """Names of all failpoints, in the order a write reaches them."""

@@ -12,7 +12,7 @@ import secrets
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,14 +22,14 @@ from langchain_agentrag.errors import StoreError, StoreLockedError
 from langchain_agentrag.store.catalog import Catalog, PartitionRow, insert_journal_entry, select_in
 from langchain_agentrag.store.chroma import READ_LOCK_TIMEOUT, ChromaFolder
 from langchain_agentrag.store.columnar_cache import ColumnarCache, unpack_vectors
-from langchain_agentrag.store.commit import pack_lengths, pack_terms, unpack_terms
+from langchain_agentrag.store.commit import pack_lengths, pack_terms, split_fields, unpack_terms
 from langchain_agentrag.store.failpoints import failpoint
 from langchain_agentrag.store.fork import check_chroma_usable
 from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.protocols import KeywordIndex, Rows, VectorIndex
 from langchain_agentrag.store.vector_index import ChromaVectorIndex
-from langchain_agentrag.text import FIELDS, Analyzer, Terms
+from langchain_agentrag.text import FIELDS, Analyzer
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +50,10 @@ def fill_keyword_index(catalog: Catalog, partition: int, keyword_index: KeywordI
         last = page[-1][0]
 
 
-def live_terms(catalog: Catalog, rows: Sequence[int]) -> list[tuple[int, Terms]]:
-    """Return (row, terms) of the live ones of the rows."""
-    query = "SELECT row, terms, lengths FROM chunks WHERE row IN (...)"
-    live = select_in(catalog.connection(), query, rows)
-    return [(row, unpack_terms(terms, lengths)) for row, terms, lengths in live]
+def live_terms(catalog: Catalog, rows: Sequence[int]) -> list[tuple[int, dict[str, str]]]:
+    """Return (row, terms of each field separated by spaces) of the live ones of the rows."""
+    live = select_in(catalog.connection(), "SELECT row, terms FROM chunks WHERE row IN (...)", rows)
+    return [(row, split_fields(packed)) for row, packed in live]
 
 
 def fill_vector_index(catalog: Catalog, partition: int, vector_index: VectorIndex, until: int) -> None:
@@ -74,6 +73,33 @@ def vectors_after(
         "WHERE partition = ? AND row > ? AND row <= ? ORDER BY row LIMIT ?"
     )
     return catalog.connection().execute(query, (partition, row, until, limit)).fetchall()
+
+
+def live_rows(catalog: Catalog, partition: PartitionRow, *, until: int = sys.maxsize) -> Rows:
+    """Return the live rows of a partition up to the row `until`, ascending."""
+    query = "SELECT row FROM chunks WHERE partition = ? AND row <= ? ORDER BY row"
+    rows = catalog.connection().execute(query, (partition.id, until))
+    return np.fromiter((row for (row,) in rows), dtype=np.int64)
+
+
+def deleted_rows(catalog: Catalog, rows: Iterable[int]) -> list[int]:
+    """Return those of the rows that are not live, ascending."""
+    wanted = np.unique(np.fromiter(rows, dtype=np.int64)).tolist()
+    query = "SELECT row FROM chunks WHERE row IN (...)"
+    live = {row for (row,) in select_in(catalog.connection(), query, wanted)}
+    return [row for row in wanted if row not in live]
+
+
+def run_or_rebuild(attempt: Callable[[], bool], rebuild: Callable[[], object]) -> None:
+    """Work on an index; rebuild it when that fails, or returns that it differs from the catalog."""
+    try:
+        if attempt():
+            return
+        reason = "it differs from the catalog"
+    except Exception as error:  # noqa: BLE001  (however an index fails, rebuilding it is the remedy)
+        reason = str(error)
+    logger.warning("rebuilding an index from the catalog: %s", reason)
+    rebuild()
 
 
 def reanalyze_chunks(catalog: Catalog, analyzer: Analyzer) -> None:
@@ -331,7 +357,7 @@ class PartitionIndexes:
         failpoint("rebuild-swapped")
         current = self._catalog.partition(partition.owner)
         if current is None:
-            raise StoreError(f"The partition of {partition.owner!r} vanished while it was rebuilt.")
+            raise StoreError("The partition vanished while it was rebuilt: another process deleted it. Search again.")
         return current
 
     def _drop_replaced(self, entry: int, old: dict[str, str | None]) -> None:

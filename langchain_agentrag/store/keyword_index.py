@@ -9,7 +9,7 @@ import shutil
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -31,6 +31,7 @@ _TOKENIZER = "terms"
 _HEAP_SMALL, _HEAP_LARGE = 15_000_000, 60_000_000  # 15 MB is tantivy's minimum; more pays for large batches
 _LARGE_BATCH = 256
 _MAX_REWRITES, _PAGE = 3, 2_000
+_REWRITTEN_ROWS = 16_000  # rows rewritten in one commit
 _MAGIC = 1337  # at the end of every file tantivy writes
 _MIN_TERMS, _MIN_WEIGHT_SHARE = 8, 0.6  # terms looked up first, their least share of the query's weight
 _MAX_CACHED_COUNTS = 50_000  # terms whose document frequency is cached until the next write
@@ -102,7 +103,7 @@ class TantivyKeywordIndex:
             return
         with self._writer(len(rows)) as writer:
             for row, fields in zip(rows, terms, strict=True):
-                writer.add_document(self._document(row, fields))
+                writer.add_document(self._document(row, {name: " ".join(getattr(fields, name)) for name in FIELDS}))
 
     def delete(self, rows: Sequence[int]) -> None:
         """See `KeywordIndex.delete`."""
@@ -112,28 +113,51 @@ class TantivyKeywordIndex:
             for row in rows:
                 writer.delete_documents_by_term(_ROW, row)
 
-    def purge(self, read: Callable[[Sequence[int]], Iterable[tuple[int, Terms]]]) -> None:
+    def purge(
+        self, read: Callable[[Sequence[int]], Iterable[tuple[int, Mapping[str, str]]]], limit: int | None = None
+    ) -> bool:
         """Erase the terms of deleted rows from disk by rewriting the segments that hold them.
 
         tantivy only marks rows as deleted; their postings stay until a merge that may never come.
 
         Args:
-            read: Returns (row, terms) of those of the given rows that are live.
+            read: Returns (row, terms of each field separated by spaces) of those of the given rows that are live.
+            limit: Rewrite at most this many rows; call it again until nothing is left.
+
+        Returns:
+            Whether nothing is left.
 
         Raises:
             StoreError: It failed; rebuilding the index has the same effect.
         """
-        for _ in range(_MAX_REWRITES):
+        rewrites = self.count() // _REWRITTEN_ROWS + _MAX_REWRITES if limit is None else 1
+        for _ in range(rewrites):
             rows = self._rows_to_rewrite()
             if rows is None:
-                return
+                self._delete_unused_files()
+                return True
+            rows = rows[
+                : limit or _REWRITTEN_ROWS
+            ]  # not one large segment, which the next purge would rewrite as a whole
             with self._writer(max(len(rows), _LARGE_BATCH)) as writer:
                 for row in rows:
                     writer.delete_documents_by_term(_ROW, row)
                 for start in range(0, len(rows), _PAGE):
-                    for row, terms in read(rows[start : start + _PAGE]):
-                        writer.add_document(self._document(row, terms))
-        raise StoreError(f"The keyword index {self._folder} still holds deleted rows after {_MAX_REWRITES} rewrites.")
+                    for row, texts in read(rows[start : start + _PAGE]):
+                        writer.add_document(self._document(row, texts))
+        if limit is not None:
+            return False
+        raise StoreError(f"The keyword index {self._folder} still holds deleted rows after {rewrites} rewrites.")
+
+    def _delete_unused_files(self) -> None:
+        """Delete files of replaced segments, which a killed writer leaves behind; every commit does."""
+        with native_errors(_NAME, "list its files"):
+            segments = json.loads((self._folder / _META).read_text("utf-8"))["segments"]
+            used = {segment["segment_id"].replace("-", "") for segment in segments}
+            names = [path.name for path in self._folder.iterdir() if not path.name.startswith(".")]
+        if any(name.partition(".")[0] not in used for name in names if name != _META):
+            with self._writer(0):
+                pass
 
     def damaged_files(self) -> list[str]:
         """Return the names of files whose content does not match the checksum in tantivy's footer."""
@@ -269,9 +293,9 @@ class TantivyKeywordIndex:
         with native_errors(_NAME, "be refreshed"):
             self._reload()
 
-    def _document(self, row: int, terms: Terms) -> tantivy.Document:
+    def _document(self, row: int, texts: Mapping[str, str]) -> tantivy.Document:
         content: dict[str, object] = {_ROW: row, _PRESENT_FIELD: [_PRESENT_TERM]}
-        content.update((name, [" ".join(getattr(terms, name))]) for name in FIELDS)
+        content.update((name, [text]) for name, text in texts.items())
         return self._tantivy.Document.from_dict(content, self._schema)
 
     def _term(self, field: str, term: str) -> tantivy.Query:

@@ -171,6 +171,42 @@ def stored_items(connection: sqlite3.Connection, source: str) -> Iterator[list[s
         after = rows[-1][0] + "\0"  # the smallest text greater than the last
 
 
+def source_name(connector_id: str, agent_id: str | None) -> str:
+    """Return the name of a source in the catalog; different for every pair of connector and agent."""
+    if agent_id is None and not connector_id.startswith("["):
+        return connector_id
+    return json.dumps([connector_id, agent_id], ensure_ascii=False)
+
+
+def sources_of(connection: sqlite3.Connection, owner: str) -> list[str]:
+    """Return the names of the agent's own sources that have items."""
+    suffix = source_name("", owner)[len('[""') :]  # what the names of all of the agent's sources end in
+    sources = connection.execute("SELECT DISTINCT source FROM items")
+    return [source for (source,) in sources if source.endswith(suffix) and _is_source_of(source, owner)]
+
+
+def _is_source_of(source: str, owner: str) -> bool:
+    try:
+        names = json.loads(source)
+    except ValueError:
+        return False
+    return isinstance(names, list) and len(names) == 2 and names[1] == owner  # noqa: PLR2004  (see `source_name`)
+
+
+def has_names_of(connection: sqlite3.Connection, owner: str) -> bool:
+    """Whether the catalog holds names of an agent besides its documents: items of its sources, or records."""
+    query = "SELECT 1 FROM records WHERE owner = ? LIMIT 1"
+    return connection.execute(query, (owner,)).fetchone() is not None or bool(sources_of(connection, owner))
+
+
+def delete_names_of(connection: sqlite3.Connection, owner: str) -> bool:
+    """Delete the names of an agent besides its documents within a transaction; return whether there were any."""
+    deleted = connection.execute("DELETE FROM records WHERE owner = ?", (owner,)).rowcount
+    for source in sources_of(connection, owner):
+        deleted += connection.execute("DELETE FROM items WHERE source = ?", (source,)).rowcount
+    return deleted > 0
+
+
 def document_times(connection: sqlite3.Connection, documents: Sequence[int]) -> dict[int, datetime]:
     """Return the times of those of the documents that have one, by document."""
     query = "SELECT id, metadata FROM documents WHERE id IN (...)"

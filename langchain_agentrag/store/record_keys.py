@@ -13,16 +13,9 @@ from datetime import datetime
 
 from langchain_agentrag.store.calls import RunningCalls, store_call
 from langchain_agentrag.store.catalog import Catalog, select_in
+from langchain_agentrag.store.purging import NO_PARTITION, insert_purge_entry
 from langchain_agentrag.store.queries import NOT_EXPIRED
 from langchain_agentrag.times import to_microseconds
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS records(
-    owner TEXT NOT NULL,                    -- '' for shared: no agent id is empty
-    namespace TEXT NOT NULL, key TEXT NOT NULL, grp TEXT, updated REAL NOT NULL,
-    PRIMARY KEY(owner, namespace, key)
-) WITHOUT ROWID
-"""
 
 
 class RecordKeys:
@@ -34,40 +27,51 @@ class RecordKeys:
         owner: Agent, or None for shared.
         namespace: Distinguishes several sources of one owner.
         clock: Returns the present; an expired document counts as absent.
+        on_delete: Called after records were deleted, so that they are purged from disk.
     """
 
     def __init__(
-        self, catalog: Catalog, calls: RunningCalls, owner: str | None, namespace: str, clock: Callable[[], datetime]
+        self,
+        catalog: Catalog,
+        calls: RunningCalls,
+        owner: str | None,
+        namespace: str,
+        clock: Callable[[], datetime],
+        on_delete: Callable[[], None],
     ) -> None:
-        self._catalog, self._calls, self._clock = catalog, calls, clock
+        self._catalog, self._calls, self._clock, self._on_delete = catalog, calls, clock, on_delete
         self._owner, self._namespace = owner, namespace
         self._key = (owner or "", namespace)
 
     @store_call
-    def prepare(self) -> None:
-        """Create the table unless it exists."""
-        if not _has_table(self._catalog):
-            with self._catalog.transaction() as connection:
-                connection.execute(_SCHEMA)
-
-    @store_call
     def now(self) -> float:
-        """Return the present as a timestamp, never earlier than that of any record."""
-        self.prepare()
-        return max(time.time(), self._catalog.fetch_value("SELECT max(updated) FROM records") or 0.0)
+        """Return the present as a timestamp, never earlier than that of any record of the owner."""
+        query = "SELECT max(updated) FROM records WHERE owner = ?"
+        return max(time.time(), self._catalog.fetch_value(query, (self._owner or "",)) or 0.0)
 
     @store_call
     def put(self, keys: Sequence[str], groups: Sequence[str | None], updated: float) -> None:
         """Insert or update records."""
-        self.prepare()
         records = [(*self._key, key, group, updated) for key, group in zip(keys, groups, strict=True)]
         with self._catalog.transaction() as connection:
+            stored = dict(
+                select_in(
+                    connection,
+                    "SELECT key, grp FROM records WHERE owner = ? AND namespace = ? AND key IN (...)",
+                    keys,
+                    before=self._key,
+                )
+            )
             connection.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)", records)
+            renamed = any(stored.get(key) not in {None, group} for key, group in zip(keys, groups, strict=True))
+            if renamed:
+                insert_purge_entry(connection, NO_PARTITION)
+        if renamed:
+            self._on_delete()
 
     @store_call
     def existing(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are recorded and whose document is in the store."""
-        self.prepare()
         query = (
             "SELECT r.key FROM records r JOIN partitions p ON p.owner IS ? "
             "JOIN documents d ON d.partition = p.id AND d.doc_id = r.key "
@@ -87,7 +91,6 @@ class RecordKeys:
         limit: int | None = None,
     ) -> list[str]:
         """Return recorded keys, oldest first, filtered by time of the last update and by group."""
-        self.prepare()
         query = "SELECT updated, key FROM records WHERE owner = ? AND namespace = ? AND updated < ? AND updated > ?"
         values = (*self._key, math.inf if before is None else before, -math.inf if after is None else after)
         connection = self._catalog.connection()
@@ -100,18 +103,10 @@ class RecordKeys:
     @store_call
     def remove(self, keys: Sequence[str]) -> None:
         """Delete records; absent ones are ignored."""
-        self.prepare()
         query = "DELETE FROM records WHERE owner = ? AND namespace = ? AND key = ?"
         with self._catalog.transaction() as connection:
-            connection.executemany(query, [(*self._key, key) for key in keys])
-
-
-def delete_record_keys(catalog: Catalog, owner: str) -> None:
-    """Delete every record of an owner: groups are names of sources, which may be as private as texts."""
-    if _has_table(catalog):
-        with catalog.transaction() as connection:
-            connection.execute("DELETE FROM records WHERE owner = ?", (owner,))
-
-
-def _has_table(catalog: Catalog) -> bool:
-    return catalog.fetch_value("SELECT 1 FROM sqlite_master WHERE name = 'records'") is not None
+            deleted = connection.executemany(query, [(*self._key, key) for key in keys]).rowcount
+            if deleted > 0:  # groups are names of sources, which may be as private as texts
+                insert_purge_entry(connection, NO_PARTITION)
+        if deleted > 0:
+            self._on_delete()

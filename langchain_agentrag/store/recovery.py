@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store.catalog import Catalog, JournalEntry, PartitionRow
 from langchain_agentrag.store.failpoints import failpoint
-from langchain_agentrag.store.indexes import PartitionIndexes, is_index_name, live_terms
+from langchain_agentrag.store.indexes import PartitionIndexes, deleted_rows, is_index_name, live_rows, run_or_rebuild
 from langchain_agentrag.store.protocols import Rows
 
 logger = logging.getLogger(__name__)
@@ -27,36 +27,27 @@ class Recovery:
     def __init__(self, catalog: Catalog, indexes: PartitionIndexes) -> None:
         self._catalog, self._indexes = catalog, indexes
 
-    def recover(self, *, thorough: bool = True, purge: bool = True) -> bool:
+    def recover(self, *, thorough: bool = True) -> bool:
         """Finish what the journal lists. An entry that cannot be finished stays and is tried again later.
 
         Args:
             thorough: Also compare both indexes with the catalog row by row: after a kill or an error they may have lost
                 more than the journal lists.
-            purge: Also erase the terms of deleted rows.
 
         Returns:
-            Whether the journal is empty now.
+            Whether all of it is finished.
         """
-        complete, purged = True, []
+        complete = True
         for entry in self._catalog.journal():
-            if entry.state == "purging" and not purge:
-                continue
             try:
                 self._finish(entry, thorough=thorough)
             except Exception as error:  # noqa: BLE001  (an index may fail in any way; the entry stays)
                 logger.warning("the journal entry %d is left for later: %s", entry.id, error)
                 complete = False
                 continue
-            if entry.state in {"purging", "dropping"}:
-                purged.append(entry.id)
-            else:
-                self._catalog.clear_journal([entry.id])
-                failpoint("journal-cleared")
-        if purged and self._catalog.truncate_wal():
-            self._catalog.clear_journal(purged)
-            failpoint("erased")
-        return complete and not self._catalog.journal()
+            self._catalog.clear_journal([entry.id])
+            failpoint("journal-cleared")
+        return complete
 
     def drop_orphans(self) -> None:
         """Delete indexes that belong to no partition."""
@@ -82,14 +73,16 @@ class Recovery:
 
     def live_rows(self, partition: PartitionRow) -> Rows:
         """Return the live rows of a partition, ascending."""
-        query = "SELECT row FROM chunks WHERE partition = ? ORDER BY row"
-        rows = self._catalog.connection().execute(query, (partition.id,))
-        return np.array([row for (row,) in rows], dtype=np.int64)
+        return live_rows(self._catalog, partition)
 
     def indexed_rows(self, partition: PartitionRow) -> Rows:
         """Return the live rows that the partition's collection has to hold, ascending."""
-        live = self.live_rows(partition)
-        return live[live <= partition.indexed]
+        return live_rows(self._catalog, partition, until=partition.indexed)
+
+    def unpurged_rows(self, partition: PartitionRow) -> list[int]:
+        """Return the deleted rows that the partition's collection may hold until they are purged."""
+        entries = [entry for entry in self._catalog.purges() if entry.partition == partition.id]
+        return [row for entry in entries if isinstance(entry.payload, dict) for row in entry.payload.get("rows", [])]
 
     def _finish(self, entry: JournalEntry, *, thorough: bool) -> None:
         partition = next((part for part in self._catalog.partitions() if part.id == entry.partition), None)
@@ -97,18 +90,16 @@ class Recovery:
             case "dropping", dict(names) if _are_index_names(names):
                 self._indexes.drop(names.get("keyword"), names.get("collection"))
                 failpoint("forget-dropped")
-            case "purging" | "writing" | "handing" as state, _:
+            case "writing" | "handing" as state, _:
                 if partition is None:
                     return
-                if state == "purging":
-                    self._purge_terms(partition)
-                elif state == "writing":
+                if state == "writing":
                     self._remove_rows(partition, self._allocated(entry.rows), thorough=thorough)
                 else:
                     self._remove_unconfirmed(partition, entry.rows, thorough=thorough)
             case "cleaning", [*rows] if all(isinstance(row, int) for row in rows):
                 if partition is not None:
-                    self._remove_rows(partition, rows, thorough=thorough)
+                    self._clean_keyword_index(partition, rows, thorough=thorough)
             case _:
                 logger.warning("the journal entry %d cannot be read: checking everything", entry.id)
                 for each in self._catalog.partitions():
@@ -117,17 +108,21 @@ class Recovery:
 
     def _remove_rows(self, partition: PartitionRow, rows: Iterable[int], *, thorough: bool) -> None:
         """Delete dead rows from both indexes; an index that fails, or has lost rows, is rebuilt from the catalog."""
-        live = self.live_rows(partition)
-        dead = np.setdiff1d(np.fromiter(rows, dtype=np.int64), live).tolist()
-
-        def clean_keyword_index() -> bool:
-            keyword_index = self._indexes.keyword_index(partition)
-            keyword_index.delete(dead)
-            return not thorough or np.array_equal(keyword_index.rows(), live)
-
-        self._run_or_rebuild(clean_keyword_index, lambda: self._indexes.rebuild_keyword_index(partition))
+        dead = deleted_rows(self._catalog, rows)
+        self._clean_keyword_index(partition, dead, thorough=thorough)
         if partition.in_chroma:
             self._clean_vector_index(partition, dead, thorough=thorough)
+
+    def _clean_keyword_index(self, partition: PartitionRow, rows: Iterable[int], *, thorough: bool) -> None:
+        """Delete dead rows from the keyword index; in the collection, the catalog hides them until they are purged."""
+        dead = deleted_rows(self._catalog, rows)
+
+        def clean() -> bool:
+            keyword_index = self._indexes.keyword_index(partition)
+            keyword_index.delete(dead)
+            return not thorough or np.array_equal(keyword_index.rows(), self.live_rows(partition))
+
+        run_or_rebuild(clean, lambda: self._indexes.rebuild_keyword_index(partition))
         failpoint("dead-rows-removed")
 
     def _remove_unconfirmed(self, partition: PartitionRow, rows: range, *, thorough: bool) -> None:
@@ -139,37 +134,18 @@ class Recovery:
     def _clean_vector_index(self, partition: PartitionRow, dead: list[int], *, thorough: bool) -> None:
         def clean() -> bool:
             vector_index = self._indexes.open_vector_index(partition)
-            expected = self.indexed_rows(partition)
             vector_index.delete(dead)
-            return not thorough or (
-                np.array_equal(vector_index.rows(), expected) and not vector_index.unreachable(expected)
-            )
+            if not thorough:
+                return True
+            expected = self.indexed_rows(partition)
+            vector_index.delete(self.unpurged_rows(partition))
+            return np.array_equal(vector_index.rows(), expected) and not vector_index.unreachable(expected)
 
-        self._run_or_rebuild(clean, lambda: self._indexes.rebuild_vector_index(partition))
+        run_or_rebuild(clean, lambda: self._indexes.rebuild_vector_index(partition))
 
     def _allocated(self, rows: range) -> range:
         """Cut a range at the last row id ever reserved: a damaged entry may list any number of rows."""
         return range(rows.start, min(rows.stop, self._catalog.counter("row")))
-
-    def _purge_terms(self, partition: PartitionRow) -> None:
-        def purge() -> bool:
-            self._indexes.keyword_index(partition).purge(lambda rows: live_terms(self._catalog, rows))
-            return True
-
-        self._run_or_rebuild(purge, lambda: self._indexes.rebuild_keyword_index(partition))
-        self._indexes.chroma.zero_unused()
-        failpoint("purged")
-
-    @staticmethod
-    def _run_or_rebuild(attempt: Callable[[], bool], rebuild: Callable[[], object]) -> None:
-        try:
-            if attempt():
-                return
-            reason = "it differs from the catalog"
-        except Exception as error:  # noqa: BLE001  (however an index fails, rebuilding it is the remedy)
-            reason = str(error)
-        logger.warning("rebuilding an index from the catalog: %s", reason)
-        rebuild()
 
 
 def _are_index_names(payload: dict[str, object]) -> bool:

@@ -53,6 +53,7 @@ def _missing(connection: sqlite3.Connection) -> list[Callable[[sqlite3.Connectio
         _fill_expiry: _has_table(connection, "expiry"),
         _fill_quarantine: _has_table(connection, "quarantine"),
         _add_indexed: "indexed" in columns,
+        _remove_stale_records: _has_table(connection, "records_key"),
     }
     return [fill for fill, is_present in present.items() if not is_present]
 
@@ -68,6 +69,14 @@ def _add_indexed(connection: sqlite3.Connection) -> None:
     connection.execute(
         "UPDATE partitions SET indexed = (SELECT value - 1 FROM counters WHERE name = 'row') "
         "WHERE collection IS NOT NULL"
+    )
+
+
+def _remove_stale_records(connection: sqlite3.Connection) -> None:
+    """Remove the records of deleted documents; their groups are names of sources."""
+    connection.execute(
+        "DELETE FROM records WHERE NOT EXISTS (SELECT 1 FROM documents d JOIN partitions p ON p.id = d.partition "
+        "WHERE d.doc_id = records.key AND p.owner IS nullif(records.owner, ''))"
     )
 
 

@@ -57,3 +57,10 @@ CREATE INDEX IF NOT EXISTS expiry_at ON expiry(partition, at);
 -- documents excluded from searches that do not ask for them
 CREATE TABLE IF NOT EXISTS quarantine(document INTEGER PRIMARY KEY REFERENCES documents(id), partition INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS quarantine_partition ON quarantine(partition);
+-- keys of LangChain's record managers, see `record_keys.py`
+CREATE TABLE IF NOT EXISTS records(
+    owner TEXT NOT NULL,                    -- '' for shared: no agent id is empty
+    namespace TEXT NOT NULL, key TEXT NOT NULL, grp TEXT, updated REAL NOT NULL,
+    PRIMARY KEY(owner, namespace, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS records_key ON records(owner, key);

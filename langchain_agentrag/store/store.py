@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,8 @@ from langchain_agentrag.store.fork import check_chroma_usable, keep_in_children
 from langchain_agentrag.store.indexes import PartitionIndexes, new_index_name
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.store.purging import NO_PARTITION, Purger, drop_partition, insert_purge_entry
+from langchain_agentrag.store.queries import delete_names_of
 from langchain_agentrag.store.recovery import Recovery
 from langchain_agentrag.store.visibility import PartitionVisibility, VisiblePartition
 from langchain_agentrag.times import to_utc
@@ -115,11 +118,13 @@ class Store:
         self.indexes = PartitionIndexes(folder, self.catalog, self.lock)
         self.recovery = Recovery(self.catalog, self.indexes)
         self.visibility, self._clock = PartitionVisibility(self.catalog), clock or partial(datetime.now, UTC)
+        self.purger = Purger(self.catalog, self.indexes)
         self.background_indexer = BackgroundIndexer(
             self.catalog,
             self.indexes,
             self.lock,
             self.calls,
+            self.purger,
             self._recover_if_needed,
             exact_limit=exact_limit,
             always=always,
@@ -134,8 +139,9 @@ class Store:
             raise
 
     def close(self, timeout: float | None = CLOSE_TIMEOUT) -> bool:
-        """Refuse later calls, wait for running ones, then release every file; see `RunningCalls.close`.
+        """Refuse later calls, wait for running ones, erase what was deleted and release every file; idempotent.
 
+        What was deleted stays on disk while another process is writing. See `RunningCalls.close`.
         In a forked child nothing happens: the files are the parent's.
         """
         if self.calls.is_inherited:
@@ -146,6 +152,7 @@ class Store:
     def _release(self) -> None:
         with contextlib.suppress(RuntimeError):  # a destructor may close the store on one of these threads
             self.background_indexer.join()
+        self._purge_on_close()
         for pool in (self._readers, self._pool):
             with contextlib.suppress(RuntimeError):
                 pool.shutdown(cancel_futures=True)
@@ -209,27 +216,25 @@ class Store:
         self._check_chroma({owner})
         with self.lock.acquire():
             self._recover_if_needed()
-            partition = self.catalog.partition(owner)
-            if partition is None:
-                return CommitResult()
-            visible = self.visibility.visible(partition, self.now()).partition
+            partition, documents = self.catalog.partition(owner), 0
             with self.catalog.transaction() as connection:
-                items = "SELECT source, item FROM documents WHERE partition = ?"
-                connection.execute(f"DELETE FROM items WHERE (source, item) IN ({items})", (partition.id,))
-                rows = "(SELECT row FROM chunks WHERE partition = ?)"
-                connection.execute(f"DELETE FROM vectors WHERE row IN {rows}", (partition.id,))
-                for table in ("expiry", "quarantine", "chunks", "documents", "embedding_cache", "journal"):
-                    connection.execute(f"DELETE FROM {table} WHERE partition = ?", (partition.id,))
-                connection.execute("DELETE FROM partitions WHERE id = ?", (partition.id,))
-                names = {"keyword": partition.name, "collection": partition.collection}
-                insert_journal_entry(connection, partition.id, "dropping", names)
+                names_deleted = delete_names_of(connection, owner)
+                if partition is not None:
+                    documents = self.visibility.visible(partition, self.now()).partition.documents
+                    items = "SELECT source, item FROM documents WHERE partition = ?"
+                    connection.execute(f"DELETE FROM items WHERE (source, item) IN ({items})", (partition.id,))
+                    connection.execute("DELETE FROM journal WHERE partition = ?", (partition.id,))
+                    drop_partition(connection, partition)
+                if partition is not None or names_deleted:
+                    insert_purge_entry(connection, NO_PARTITION)
+            if partition is not None:
+                self.indexes.close_partition(partition)
             failpoint("forget-committed")
-            self.indexes.close_partition(partition)
-            self._erase_deleted(f"agent {owner!r}")
-            return CommitResult(deleted=visible.documents)
+            self._purge(f"agent {owner!r}")
+            return CommitResult(deleted=documents)
 
-    def erase(self) -> None:
-        """Erase deleted documents from the keyword indexes and the write-ahead log on disk.
+    def purge(self) -> None:
+        """Erase everything deleted so far from disk.
 
         Raises:
             StoreLockedError: Another process is writing.
@@ -237,8 +242,7 @@ class Store:
         """
         self.calls.check_open()
         with self.lock.acquire():
-            if self.catalog.journal():
-                self._erase_deleted("the deleted documents")
+            self._purge("the deleted documents")
 
     def cache_embeddings(self, owner: str | None, vectors: Mapping[bytes, Vectors]) -> None:
         """Store vectors of a failed write in the embedding cache, so that they are not computed again; best effort."""
@@ -270,6 +274,7 @@ class Store:
         partitions = [self.visibility.visible(part, now).partition for part in admitted]
         # an agent that sees no document must not learn from the model's name that others have written
         show_model = scope is None or any(part.documents for part in partitions)
+        unpurged = self.purger.unpurged(None if scope is None else {part.id for part in admitted})
         return StoreStats(
             documents=sum(part.documents for part in partitions),
             chunks=sum(part.chunks for part in partitions),
@@ -279,7 +284,16 @@ class Store:
             dimension=self.dimension if show_model else None,
             bytes_on_disk=0 if scope else folder_size(self.folder),
             unindexed=sum(map(self.background_indexer.unindexed, admitted)),
+            unpurged=unpurged.documents,
+            unpurged_since=unpurged.since,
         )
+
+    def own_work(self, stats: StoreStats, owner: str) -> StoreStats:
+        """Return an agent's stats with unfinished work of its own documents only: shared ones are written by others."""
+        partition = self.catalog.partition(owner)
+        unpurged = self.purger.unpurged(() if partition is None else (partition.id,))
+        unindexed = 0 if partition is None else self.background_indexer.unindexed(partition)
+        return replace(stats, unindexed=unindexed, unpurged=unpurged.documents, unpurged_since=unpurged.since)
 
     def ensure_partition(self, owner: str | None) -> PartitionRow:
         """Return the owner's partition; created when absent."""
@@ -323,16 +337,18 @@ class Store:
                 connection.executemany("UPDATE partitions SET indexed = ? WHERE id = ?", last_rows)
                 for key, delta in result.deltas.items():
                     if delta.dead:
-                        for state in ["cleaning"] if batch.keep_vectors else ["cleaning", "purging"]:
-                            insert_journal_entry(connection, key, state, delta.dead)
+                        insert_journal_entry(connection, key, "cleaning", delta.dead)
+                        insert_purge_entry(connection, key, delta.dead, delta.outdated)
+                if result.names_deleted:
+                    insert_purge_entry(connection, NO_PARTITION)
         except BaseException:
-            self.recovery.recover(purge=False)
+            self.recovery.recover()
             raise
         failpoint("committed")
         for key in indexed:
             self.indexes.chroma.mark_written(by_id[key].collection or "", rows[key].stop - 1)
         if any(delta.dead for delta in result.deltas.values()):
-            self.recovery.recover(thorough=False, purge=False)
+            self.recovery.recover(thorough=False)
         return result
 
     def _write_indexes(
@@ -352,18 +368,19 @@ class Store:
                 _wait(vector_write)  # an error must not leave it running
         if vector_write is not None:
             vector_write.result()
+            self.indexes.chroma.zero_unused()
         failpoint("vectors-written")
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
     def _recover_if_needed(self) -> None:
-        if any(entry.state != "purging" for entry in self.catalog.journal()):
-            self.recovery.recover(purge=False)
+        if self.catalog.journal():
+            self.recovery.recover()
 
     def _recover_on_open(self) -> None:
         """Recover from a crash and rebuild damaged indexes, unless a writer holds the lock."""
-        partitions, unfinished = self.catalog.partitions(), self.catalog.journal()
-        if not partitions and not unfinished:
+        partitions, unfinished, unpurged = self.catalog.partitions(), self.catalog.journal(), self.catalog.purges()
+        if not partitions and not unfinished and not unpurged:
             return
         timeout = _OPEN_LOCK_TIMEOUT if unfinished else 0.0
         with contextlib.suppress(StoreLockedError), self.lock.acquire(timeout=timeout):
@@ -374,13 +391,25 @@ class Store:
                 logger.warning("an index could not be rebuilt yet: %s", error)
             if crashed:
                 self.recovery.recover()
+            self.purger.purge(patient=False)
         self.background_indexer.on_open()
 
-    def _erase_deleted(self, subject: str) -> None:
-        if not self.recovery.recover(thorough=False):
+    def _purge_on_close(self) -> None:
+        """Erase what was deleted, best effort: what is left is erased when the store is opened again."""
+        try:
+            if self.catalog.purges():
+                with self.lock.acquire(timeout=_OPEN_LOCK_TIMEOUT):
+                    self._recover_if_needed()
+                    self.purger.purge(stay_open=False)
+        except Exception as error:  # noqa: BLE001  (closing must not fail because of it)
+            logger.warning("deleted documents will be erased when the store is opened again: %s", error)
+
+    def _purge(self, subject: str) -> None:
+        finished = self.recovery.recover(thorough=False)
+        if not self.purger.purge() or not finished:
             raise StoreError(
                 f"No search finds {subject} any more, but {self.folder} still holds some of it on disk (see the log). "
-                "Erasing is tried again at the next write and when the store is opened; repair() does it at once."
+                "Erasing is tried again in the background and when the store is opened; repair() does it at once."
             )
 
 

@@ -89,6 +89,9 @@ def pass_time(world: World) -> None:
     ask_in_ranges(world)
     world.sweep()
     ask_in_ranges(world)
+    world.delete("a", ["t3"], erase=True)
+    world.delete(None, ["t2", "absent"], erase=True)
+    ask_in_ranges(world)
 
 
 def hold_back(world: World) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -52,7 +52,8 @@ class World:
     def __init__(self, *, twins: bool = True, dim: int = 16, **options: Any) -> None:
         self.folder = fresh_folder()
         self._embeddings = HashingEmbeddings(dim)
-        self.now, self._expired = START, 0
+        self.now, self._expired = START, Counter[str | None]()
+        self._removed_from: set[str | None] = set()  # owners of whom something was deleted or replaced
         self._options = {"chroma": "auto", "clock": lambda: self.now, **options}
         embedder = resolve_embedder(self._embeddings)
         background = background_cosine(embedder)
@@ -88,6 +89,7 @@ class World:
         ]
         unknown = self.model.unknown_texts(owned)
         before = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
+        self._removed_from |= {owner for owner, _ in before if owner in {doc.agent_id for doc in owned}}
         report = self._face(agent).index_documents(documents)
         self._remember(owned)
         after = {(doc.agent_id, doc.doc_id) for doc in self.everything()}
@@ -100,16 +102,25 @@ class World:
     def tick(self, hours: int) -> None:
         """Time goes by, and what expires in it is gone."""
         self.now += timedelta(hours=hours)
-        before = len(self.everything())
+        before = Counter(doc.agent_id for doc in self.everything())
         self.model.expire(self.now)
-        self._expired += before - len(self.everything())
+        self._expired += before - Counter(doc.agent_id for doc in self.everything())
 
     def sweep(self) -> None:
         """Nothing can be seen of it, except that no more than what had expired was removed."""
         report = self.indexer.expire()
-        assert report.deleted <= self._expired, report
+        assert report.deleted <= self._expired.total(), report
         assert self.indexer.expire().deleted == 0
-        self._expired = 0
+        self._removed_from |= self._expired.keys()
+        self._expired.clear()
+
+    def sweep_own(self, owner: str | None) -> None:
+        """A store of one owner removes and counts what has expired of that owner, and nothing else."""
+        items = self._items(owner, self.indexer)
+        assert items.sweep_ttl() <= self._expired[owner]
+        assert items.sweep_ttl() == 0
+        self._removed_from.add(owner)
+        del self._expired[owner]
 
     def delete(
         self,
@@ -118,8 +129,10 @@ class World:
         where: object = None,
         window: Window = (None, None),
         session: str | None = None,
+        *,
+        erase: bool = False,
     ) -> None:
-        """Delete by ids, by filter, by time, by session, or by what all agree on."""
+        """Delete or erase by ids, by filter, by time, by session, or by what all agree on."""
         ids = None if doc_ids is None else list(doc_ids)
         wanted = {doc.doc_id for doc in self.model.owned(owner)}
         if ids is not None:
@@ -128,15 +141,24 @@ class World:
             where = {"$and": [where or {}, {"session": session}]}
         if where is not None or window != (None, None):
             wanted &= set(self.model.matching(owner, where, window))
-        report = self._face(owner).delete(ids, filter=where, session=session, after=window[0], before=window[1])
+        face = self._face(owner)
+        remove = face.erase if erase else face.delete
+        report = remove(ids, filter=where, session=session, after=window[0], before=window[1])
         for doc_id in wanted:
             self.model.remove(owner, doc_id)
         assert report.deleted == len(wanted), report
+        if wanted:
+            self._removed_from.add(owner)
+        if erase:  # nothing that anybody deleted waits any longer
+            stats = self.indexer.stats()
+            assert (stats.unpurged, stats.unpurged_since) == (0, None)
+            self._removed_from.clear()
 
     # -- LangGraph's store over the same store ------------------------------------------------------------------------
 
     def keep(self, agent: str | None, namespace: tuple[str, ...], key: str, value: dict[str, Any]) -> None:
         """Put an item on behalf of an agent, or of everybody."""
+        self._removed_from.add(agent)
         self._items(agent, self.indexer).put(namespace, key, value)
         matching = self.model.matching(agent, {"doc_id": item_id(namespace, key)})
         known = (
@@ -146,6 +168,7 @@ class World:
         self._remember([replace(item.to_document(), agent_id=agent)])
 
     def drop(self, agent: str | None, namespace: tuple[str, ...], key: str) -> None:
+        self._removed_from.add(agent)
         self._items(agent, self.indexer).delete(namespace, key)
         self.model.remove(agent, item_id(namespace, key))
 
@@ -175,6 +198,7 @@ class World:
 
     def record(self, agent: str, session: str, entry_id: str, text: str) -> None:
         """Record what an agent says; what is known already stays as it was."""
+        self._removed_from.add(agent)
         recorder = MemoryRecorder(self.indexer, self._table)
         turn = Turn(session=session, entry_id=entry_id, role="assistant", text=text, time=self.now)
         new = recorder.record(agent, [turn])
@@ -327,6 +351,10 @@ class World:
         assert stats.agents == len({doc.agent_id for doc in visible} - {None})
         if agent is not None:
             assert stats.bytes_on_disk == 0
+            if agent not in self._removed_from:  # what others, or a keeper of shared documents, deleted does not show
+                assert (stats.unpurged, stats.unpurged_since) == (0, None)
+            own = [doc for doc in visible if doc.agent_id == agent]
+            assert stats.unindexed <= sum(len(self.model.spans(doc)) for doc in own) + self._expired[agent] * 8
             assert (stats.model is None) is (stats.dimension is None) is (not visible)
 
     def verify(self) -> None:

@@ -275,13 +275,14 @@ def test_a_value_that_cannot_be_kept_leaves_the_batch_undone(indexer, value):
 
 
 def test_what_was_deleted_is_on_no_disk(indexer):
-    from tests.store.erasure import find_deleted_text
+    from tests.store.erasure import find_deleted_text, wait_until_purged
 
     store = HybridStore(indexer, agent_id="lina")
     store.put(PLACE, "k", {"text": "quetzalcoatlus 翼龙密码"})
     store.put(PLACE, "k", {"text": "renamed"})
     store.put(PLACE, "k2", {"text": "quetzalcoatlus"})
     store.delete(PLACE, "k2")
+    wait_until_purged(indexer)
     assert find_deleted_text(indexer._store, ["quetzalcoatlus", "翼龙密码"]) == []
 
 
@@ -370,6 +371,17 @@ def test_a_sweeper_sweeps_until_it_is_stopped(indexer, clock):
     assert store.stop_ttl_sweeper(timeout=30)
     with pytest.raises(UsageError):
         store.start_ttl_sweeper(-1)
+
+
+@pytest.mark.parametrize("way", [{"agent_id": "lina"}, {"shared": True}])
+def test_a_store_of_one_owner_sweeps_for_that_owner_and_tells_of_no_other(indexer, clock, way):
+    stores = [HybridStore(indexer, agent_id="otto"), HybridStore(indexer, **way)]
+    for store in stores:
+        store.put(PLACE, "k", {"text": "x"}, ttl=1)
+    clock.pass_minutes(2)
+    assert stores[1].sweep_ttl() == 1
+    assert stores[1].sweep_ttl() == 0
+    assert stores[0].sweep_ttl() == 1
 
 
 def test_a_store_of_several_agents_sweeps_for_them_all(indexer, clock):

@@ -206,6 +206,16 @@ def _() -> Any:
     )
 
 
+@fault("a view tells of what waits of documents that others deleted")
+def _() -> Any:
+    return around(storage.Store, "own_work", lambda original, self, stats, owner: self.stats(None))
+
+
+@fault("an erasure leaves what was deleted to the background")
+def _() -> Any:
+    return around(storage.Store, "purge", lambda original, self: None)
+
+
 @fault("forgetting an agent forgets its lookalikes too")
 def _() -> Any:
     def more(original: Any, self: Any, owner: str) -> Any:

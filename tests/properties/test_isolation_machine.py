@@ -206,6 +206,19 @@ class Agents(RuleBasedStateMachine):
         self.probe()
 
     @rule(data=st.data())
+    def erase(self, data: st.DataObject) -> None:
+        """Erased documents are gone from disk before the call returns, and nobody else's."""
+        where = data.draw(st.none() | hostile(self.agents).filter(lambda condition: condition is not None))
+        ids = data.draw((st.just(None) if where else st.nothing()) | st.lists(st.sampled_from(DOC_IDS), max_size=3))
+        self.world.delete(self.who(data), ids, where, erase=True)
+        self.probe()
+
+    @rule(data=st.data())
+    def sweep_own(self, data: st.DataObject) -> None:
+        self.world.sweep_own(self.who(data))
+        self.probe()
+
+    @rule(data=st.data())
     def delete_by_filter(self, data: st.DataObject) -> None:
         where = data.draw(hostile(self.agents).filter(lambda condition: condition is not None))
         ids = data.draw(st.none() | st.lists(st.sampled_from(DOC_IDS), max_size=3))

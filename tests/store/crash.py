@@ -29,7 +29,18 @@ from pathlib import Path
 
 AGENT = "智能体-a"
 SHARED_BATCH, AGENT_BATCH = 600, 150
-RECOVERY_POINTS = ("dead-rows-removed", "journal-cleared", "rebuild-filled", "promotion-filled", "purged", "erased")
+RECOVERY_POINTS = (
+    "dead-rows-removed",
+    "journal-cleared",
+    "rebuild-filled",
+    "promotion-filled",
+    "purge-started",
+    "purged",
+    "vectors-deleted",
+    "vectors-erased",
+    "indexes-purged",
+    "erased",
+)
 OPEN = {"embeddings": "hash", "chroma": "always", "exact_limit": 0, "lock_timeout": 60.0}
 BEHIND = {**OPEN, "chroma": "auto", "exact_limit": 100}  # vectors reach Chroma after the commit
 
@@ -68,7 +79,7 @@ class Model:
         match call["action"]:
             case "put":
                 documents.update(dict.fromkeys(call["numbers"], call["version"]))
-            case "delete":
+            case "delete" | "erase":
                 for number in call["numbers"]:
                     documents.pop(number, None)
             case "forget":
@@ -96,13 +107,15 @@ class Model:
 
 
 def store_often() -> None:
-    """Have Chroma write its HNSW files every 500 rows, and index vectors at any time: worth hitting often."""
+    """Have Chroma write its HNSW files every 500 rows, and index and purge at any time: worth hitting often."""
     from langchain_agentrag.store import background_indexing
     from langchain_agentrag.store.vector_index import HNSW
 
     HNSW["sync_threshold"] = 500
     background_indexing._SLICE_ROWS, background_indexing._BACKGROUND_SLICE_ROWS = 200, 100
     background_indexing._WRITE_DELAY, background_indexing._OPEN_DELAY = 0.0, 0.0
+    background_indexing._PURGE_DELAY, background_indexing._MAX_PURGE_DELAY = 0.0, 0.5
+    background_indexing._REWRITTEN_ROWS = 200
 
 
 # -- the writer -------------------------------------------------------------------------------------------------------
@@ -144,6 +157,8 @@ def write_without_end(folder: Path, journal: Path, seed: int, *, behind: bool) -
                 )
             case "delete":
                 indexer.delete([str(number) for number in numbers], agent_id=owner)
+            case "erase":
+                indexer.erase([str(number) for number in numbers], agent_id=owner)
             case "forget":
                 indexer.forget_agent(owner)
             case "rebuild":
@@ -176,7 +191,7 @@ def _plan(rng: random.Random, model: Model, first: int) -> list[dict]:
         call("put", None, fresh),
         call("put", AGENT, range(first + SHARED_BATCH, first + SHARED_BATCH + AGENT_BATCH)),
         call("put", None, old[:100] or list(fresh)[:100], first),
-        call("delete", None, old[50:] or list(fresh)[:50]),
+        call(rng.choice(["delete", "erase"]), None, old[50:] or list(fresh)[:50]),
     ]
     rng.shuffle(calls)
     last = call(rng.choice(["forget", "forget", "rebuild", "reset"]), AGENT)
@@ -225,6 +240,7 @@ def judge(folder: Path, model: Model, rng: random.Random) -> Model:
         assert report.ok, report.problems
         with indexer._store.lock.acquire():
             assert not indexer._store.catalog.journal()
+            assert not indexer._store.catalog.purges()
         stored = Model(*(_stored_versions(indexer, model, owner) for owner in (None, AGENT)))
         for owner in (None, AGENT):
             _find(indexer, owner, stored, rng)
@@ -252,7 +268,7 @@ def _stored_versions(indexer, model: Model, owner: str | None) -> dict[int, int]
     assert versions_by_number.keys() - expected.keys() <= moved, (
         "documents are there that nobody wrote, or that were deleted"
     )
-    if doubt and moved and doubt["action"] in {"put", "delete"}:
+    if doubt and moved and doubt["action"] in {"put", "delete", "erase"}:
         # batches commit in order: what is done of a call is its beginning
         target = doubt["version"] if doubt["action"] == "put" else None
         done = [versions_by_number.get(number) == target for number in doubt["numbers"]]
@@ -279,10 +295,15 @@ def _find(indexer, owner: str | None, model: Model, rng: random.Random) -> None:
 
 
 def _miss(indexer, before: Model, after: Model, rng: random.Random) -> None:
+    from tests.store.erasure import find_deleted_text
+
     gone = sorted(before.shared.keys() - after.shared.keys())
     for number in rng.sample(gone, min(3, len(gone))):
         hits = indexer.keyword_search(word_of(None, number, before.shared[number]), 50, agent_id=AGENT)
         assert str(number) not in {hit.doc_id for hit in hits}, f"{number} was deleted and is found"
+    texts = [text_of(None, number, before.shared[number]) for number in gone]
+    findings = find_deleted_text(indexer._store, texts)
+    assert not findings, f"what was deleted is on disk: {findings}"
 
 
 @dataclass

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from langchain_agentrag import DualIndexer
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.store.store import Store
 
@@ -73,3 +77,36 @@ def _keyword_index_problems(folder: Path) -> list[str]:
         for name in sorted(unused)
         if not name.startswith(".") and name != "meta.json"
     ]
+
+
+def wait_until_purged(indexer: DualIndexer) -> None:
+    """Wait until the background has erased everything that was deleted."""
+    deadline = time.monotonic() + 30
+    while indexer.stats().unpurged_since is not None:
+        assert time.monotonic() < deadline, "not erased within 30 seconds"
+        time.sleep(0.05)
+
+
+def find_vectors(folder: Path, vectors: Iterable[Sequence[float]]) -> list[str]:
+    """Return which files hold one of the vectors as float32, as it is or scaled to length 1.
+
+    Three neighbouring numbers that agree to six digits count, at any byte of a file.
+    """
+    patterns = []
+    for vector in vectors:
+        raw = np.asarray(vector, dtype=np.float64)
+        patterns += [raw[:3], (raw / np.linalg.norm(raw))[:3]]
+    findings = []
+    for path in sorted(folder.rglob("*")):
+        content = path.read_bytes() if path.is_file() else b""
+        for shift in range(4):
+            end = shift + (len(content) - shift) // 4 * 4
+            numbers = np.nan_to_num(np.frombuffer(content[shift:end], dtype="<f4"))
+            if len(numbers) >= 3 and any(_holds(numbers, pattern) for pattern in patterns):
+                findings.append(path.relative_to(folder).as_posix())
+    return sorted(set(findings))
+
+
+def _holds(numbers: np.ndarray, pattern: np.ndarray) -> bool:
+    close = [np.abs(numbers[place : len(numbers) - 2 + place] - value) < 1e-6 for place, value in enumerate(pattern)]
+    return bool((close[0] & close[1] & close[2]).any())

@@ -102,11 +102,11 @@ def test_the_scan_sees_what_is_there(store: DualIndexer):
         assert any("deleted rows" in finding for finding in find_deleted_text(indexer._store, []))
 
 
-def test_a_deleted_document_is_in_no_file_while_the_store_is_open_and_after(store: DualIndexer):
+def test_an_erased_document_is_in_no_file_while_the_store_is_open_and_after(store: DualIndexer):
     with store as indexer:
         indexer.index_documents([*filler(300), *secrets(), *filler(300, 300)])
         indexer.search("xylophonequartz", 3)
-        assert indexer.delete([f"s-{name}" for name in SECRETS]).deleted == len(SECRETS)
+        assert indexer.erase([f"s-{name}" for name in SECRETS]).deleted == len(SECRETS)
         assert_gone(indexer)
         assert indexer.verify().ok
         assert len(indexer.keyword_search("row 7", 5)) == 5
@@ -119,7 +119,7 @@ def test_a_document_that_was_updated_before_it_was_deleted_leaves_no_version(sto
     with store as indexer:
         indexer.index_documents([*filler(50), *secrets()])
         indexer.index_documents([SourceDocument(doc_id=f"s-{name}", text="harmless") for name in SECRETS])
-        indexer.delete([f"s-{name}" for name in SECRETS])
+        indexer.erase([f"s-{name}" for name in SECRETS])
         assert_gone(indexer)
 
 
@@ -130,7 +130,7 @@ def test_deletion_by_filter_and_in_many_batches_leaves_nothing(store: DualIndexe
             [SourceDocument(doc_id=f"x{n}", text=f"{SECRETS['en']} {n}", metadata={"kind": "x"}) for n in range(1_300)]
         )
         assert indexer.delete(filter={"kind": "x"}).deleted == 1_300
-        indexer.delete([f"s-{name}" for name in SECRETS])
+        indexer.erase([f"s-{name}" for name in SECRETS])
         assert_gone(indexer)
         assert indexer.verify().ok
 
@@ -228,10 +228,12 @@ def test_a_reader_with_an_old_snapshot_delays_the_erasure_and_the_caller_gets_an
         reader.execute("SELECT count(*) FROM chunks").fetchone()
         indexer._store.catalog.close_connections()  # those with the shorter time-out
         with pytest.raises(StoreError, match="still holds some of it on disk"):
-            indexer.delete(["s-en"])
+            indexer.erase(["s-en"])
+        assert not indexer.keyword_search("xylophonequartz", 3)
+        assert indexer.stats().unpurged == 1
         reader.execute("COMMIT")
         reader.close()
-        indexer.delete(["s-zh", "s-hant", "s-code"])
+        indexer.erase(["s-zh", "s-hant", "s-code"])
         assert_gone(indexer)
 
 
@@ -263,6 +265,7 @@ def test_the_catalog_keeps_no_deleted_bytes_whatever_the_order_of_writes(tmp_pat
             gone = rng.sample(sorted(live), min(len(live), rng.randint(1, 15)))
             dead |= {live.pop(key) for key in gone}
             indexer.delete(gone)
+        indexer.erase([])
         assert find_deleted_text(indexer._store, sorted(dead - set(live.values()))) == []
 
 
