@@ -492,6 +492,10 @@ class DualIndexer:
         return self._store.stats(None if agent_id is None else Scope(agent_id))
 
     @store_call
+    def _stats_of_view(self, agent_id: str) -> StoreStats:
+        return self._store.own_work(self._store.stats(Scope(agent_id)), agent_id)
+
+    @store_call
     def expire(self, *, at_least: int = 1, owners: Iterable[str | None] | None = None) -> SyncReport:
         """Remove expired documents; `deleted` counts them.
 
@@ -654,8 +658,7 @@ class AgentView:
 
     def stats(self) -> StoreStats:
         """Return counts of what this agent may see; `unindexed` and `unpurged` count its own documents only."""
-        stats = self._indexer.stats(self._agent)
-        return self._indexer._store.own_work(stats, self._agent)  # noqa: SLF001  (the view belongs to the store)
+        return self._indexer._stats_of_view(self._agent)  # noqa: SLF001  (the view belongs to the store)
 
 
 def check_indexer(indexer: object, user: str) -> DualIndexer:

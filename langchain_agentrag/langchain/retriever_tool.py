@@ -21,7 +21,7 @@ class FencedDocumentPrompt(PromptTemplate):
         language: Language of the marks.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     template: str = "{page_content}"
     input_variables: list[str] = Field(default_factory=lambda: ["page_content"])

@@ -153,7 +153,7 @@ class FencePassages(BaseNodePostprocessor):
         safety: Protection against prompt injection; `PassageSafety.off()` turns it off.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     safety: PassageSafety = Field(default=PassageSafety(), exclude=True, repr=False)
 

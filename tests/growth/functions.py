@@ -36,8 +36,8 @@ from langchain_agentrag.cli import output, render, sync_config, terminal_text
 from langchain_agentrag.connectors.files import content, formats, html, pdf, structured, tables, walk
 from langchain_agentrag.connectors.memory import backend as memory_backend
 from langchain_agentrag.connectors.memory import dialogue, messages, turns
-from langchain_agentrag.connectors.sql import engine as sql_engine
 from langchain_agentrag.connectors.sql import rows as sql_rows
+from langchain_agentrag.connectors.sql import statement as sql_statement
 from langchain_agentrag.embedding import embedder
 from langchain_agentrag.evaluation import question_generation
 from langchain_agentrag.guard.validation import ArgumentSchema
@@ -236,6 +236,8 @@ CALLS: dict[str, dict[str, Call]] = {
     "agent.prompt_injection.trust_of": {"": lambda text: prompt_injection.trust_of({"url": text, "role": [text]})},
     "agent.prompt_injection.PassageSafety.text": {"": prompt_injection.PassageSafety().text},
     "agent.prompt_injection.PassageSafety.name": {"": prompt_injection.PassageSafety().name},
+    "agent.prompt_injection.PassageSafety.message": {"": prompt_injection.PassageSafety().message},
+    "agent.prompt_injection.PassageSafety.may_stand_open": {"": prompt_injection.PassageSafety().may_stand_open},
     "agent.prompt_injection.PassageSafety.suspicious": {"": lambda text: prompt_injection.PassageSafety().suspicious(text, {"url": text})},
     "agent.prompt_injection.Fence.wrap": {"": lambda text: prompt_injection.PassageSafety().fence("zh").wrap(text, {"url": text}, inspect=text)},
     "agent.prompt_injection.close_fence": {"": prompt_injection.close_fence},
@@ -345,8 +347,8 @@ CALLS: dict[str, dict[str, Call]] = {
     "connectors.memory.turns.item_document": {"": lambda text: turns.item_document(turns.LangGraphItem(("a",), text, {"text": text, text: 1}), "s", None)},
     "connectors.memory.turns.replace_surrogates": {"": turns.replace_surrogates},
     "connectors.memory.turns.readable": {"": lambda text: turns.readable('{"\\u0061": "' + text)},
-    "connectors.sql.engine.check_select": {
-        dialect or "none": lambda text, dialect=dialect: sql_engine.check_select(text, dialect) for dialect in ("sqlite", "postgresql")
+    "connectors.sql.statement.check_select": {
+        dialect or "none": lambda text, dialect=dialect: sql_statement.check_select(text, dialect) for dialect in ("sqlite", "postgresql")
     },
     "connectors.sql.rows.converter": {"": sql_rows.converter("NUMERIC(10,2)", "sqlite")},  # type: ignore[dict-item]
     "connectors.sql.rows.unique_names": {"": lambda text: sql_rows.unique_names([text, text])},

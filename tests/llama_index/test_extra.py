@@ -11,6 +11,7 @@ NAMES = [
     "AgentQueryEngine",
     "Citation",
     "ConnectorReader",
+    "FencePassages",
     "HybridMemoryBlock",
     "HybridRetriever",
     "HybridVectorStore",

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from langchain_agentrag import AgentView, DualIndexer
+from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
 from langchain_agentrag.embedding import HashingEmbeddings
 from langchain_agentrag.errors import StoreClosedError, UsageError
 from langchain_agentrag.ingest.documents import build_filter
@@ -170,14 +171,18 @@ async def _awaited(value: object) -> object:
     return await value  # type: ignore[misc]
 
 
-class SourceConnector:
+class SourceConnector(BaseConnector):
     """A source with one text."""
 
     def __init__(self, agent_id: str | None = None) -> None:
-        self.agent_id, self.connector_id = agent_id, "source"
+        self.agent_id = agent_id
 
-    def items(self) -> list[object]:
-        return []
+    @property
+    def connector_id(self) -> str:
+        return "source"
+
+    def items(self) -> Iterator[SourceItem | Gap]:
+        return iter(())
 
 
 def test_a_call_that_runs_ends_and_its_write_is_there(indexer: DualIndexer):

@@ -104,8 +104,8 @@ STEPS = {
 }
 REACHED = {
     "add": ("TantivyKeywordIndex.add", "ChromaVectorIndex.add", "commit"),
-    "update": tuple(step for step in STEPS if "purge" not in step),
-    "delete": tuple(step for step in STEPS if "add" not in step),
+    "update": ("TantivyKeywordIndex.add", "TantivyKeywordIndex.delete", "ChromaVectorIndex.add", "commit"),
+    "erase": tuple(step for step in STEPS if "add" not in step),
 }
 
 
@@ -127,7 +127,7 @@ def test_an_error_in_any_step_leaves_all_of_a_batch_or_nothing(
     calls: dict[str, tuple[Callable[[], object], dict[int, int]]] = {
         "add": (lambda: indexer.index_documents(documents(range(40, 60))), before | dict.fromkeys(range(40, 60), 0)),
         "update": (lambda: indexer.index_documents(documents(range(20), 1)), before | dict.fromkeys(range(20), 1)),
-        "delete": (lambda: indexer.delete([str(n) for n in range(20)]), dict.fromkeys(range(20, 40), 0)),
+        "erase": (lambda: indexer.erase([str(n) for n in range(20)]), dict.fromkeys(range(20, 40), 0)),
     }
     act, after = calls[call]
     place, name = STEPS[step]
@@ -154,7 +154,7 @@ def test_an_error_in_any_step_leaves_all_of_a_batch_or_nothing(
     assert state is not None, "part of a batch is there"
     assert not acknowledged or state == after
     indexer.index_documents(documents(range(100, 101)))  # the next write cleans up what this one could not
-    indexer._store.erase()
+    indexer._store.purge()
     assert_holds(indexer, state | {100: 0})
 
 
