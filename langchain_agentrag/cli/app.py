@@ -15,6 +15,7 @@ from langchain_agentrag.cli.options import (
     AfterOption,
     AgentOption,
     BeforeOption,
+    FenceOption,
     FilterOption,
     JsonOption,
     RerankerOption,
@@ -193,6 +194,7 @@ def search(
     explain: Annotated[
         bool, typer.Option("--explain", help="Weights of the words, and what was dropped and why.")
     ] = False,
+    fence: FenceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Search passages, with the reason for each."""
@@ -216,7 +218,7 @@ def search(
             history=history,
             explain=explain,
         )
-    print_result(render.hits_table(hits), hits_document(hits, agent_id=agent), as_json=json)
+    print_result(render.hits_table(hits), hits_document(hits, agent_id=agent), as_json=json, fence=fence)
 
 
 @app.command()
@@ -229,12 +231,13 @@ def read(
     agent: AgentOption = None,
     before: Annotated[int, typer.Option("--before", min=0, help="Chunks before it.")] = 0,
     after: Annotated[int, typer.Option("--after", min=0, help="Chunks after it.")] = 0,
+    fence: FenceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Read a passage by document and chunk, with its neighbours."""
     with open_store(store) as indexer:
         passage = indexer.read(doc_id, chunk_id, before=before, after=after, agent_id=agent)
-    print_result(render.passage_view(passage), passage, as_json=json)
+    print_result(render.passage_view(passage), passage, as_json=json, fence=fence)
 
 
 @app.command()

@@ -25,6 +25,13 @@ AgentOption = Annotated[
     typer.Option("--agent", envvar="AGENTRAG_AGENT", help="Agent on whose behalf; without it, shared documents only."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+FenceOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--fence/--no-fence",
+        help="Put passages between marks for a model that reads them. By default unless the output is a terminal.",
+    ),
+]
 AfterOption = Annotated[
     str | None,
     typer.Option("--after", help="Only what is from then on: 2024-05-01, a time with its zone, or 7d for days ago."),

@@ -117,10 +117,27 @@ def _console(stream: Any) -> Console:  # noqa: ANN401  (a text stream of any kin
     return _Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def print_result(view: RenderableType, document: object, *, as_json: bool) -> None:
-    """Print the result of a command as a view for people or as a JSON document."""
+def print_result(view: RenderableType, document: object, *, as_json: bool, fence: bool | None = False) -> None:
+    """Print the result of a command as a view for people or as a JSON document.
+
+    Args:
+        view: The view.
+        document: The JSON document.
+        as_json: Whether to print the document.
+        fence: Whether the view is fenced for a model; None fences it unless standard output is a terminal, since what
+            runs the command may be an agent.
+    """
     if not as_json:
-        stdout_console().print(view)
+        console = stdout_console()
+        if fence or (fence is None and not console.is_terminal):
+            from langchain_agentrag.agent.prompt_injection import PassageSafety
+
+            with console.capture() as capture:
+                console.print(view)
+            fenced = PassageSafety().fence("both").wrap(capture.get().rstrip(), {}, block=True)
+            sys.stdout.write(f"{fenced}\n")
+        else:
+            console.print(view)
         return
     if hasattr(sys.stdout, "reconfigure"):
         # JSON is UTF-8 whatever the locale; a lone surrogate becomes \udXXX, which JSON allows.

@@ -12,6 +12,7 @@ from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
 from langchain_core.runnables import RunnableSerializable
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import RetrievalError, ScopeError
 from langchain_agentrag.filters import parse
 from langchain_agentrag.indexer import DualIndexer, check_indexer
@@ -65,6 +66,9 @@ class HybridRetriever(ConfiguredRetriever):
         score_key: Metadata key of the score, or None to leave it out (needed by wrappers that compare whole documents,
             such as MultiQueryRetriever).
         explain: Whether to add `explanation` to the metadata: rank and score in each index, matched words.
+        safety: Fences the `page_content` of the returned documents, for code that gives it to a model as it is, such as
+            LangChain's `create_retriever_tool` and `as_tool`. None, the default, returns texts as they are stored, for
+            programs.
 
     The other attributes are search options of the engine, with its defaults; see `search.options.OPTIONS`.
     """
@@ -96,6 +100,7 @@ class HybridRetriever(ConfiguredRetriever):
     quarantined: bool = option_field("quarantined", default=False)
     score_key: str | None = "score"
     explain: bool = False
+    safety: PassageSafety | None = Field(default=None, repr=False, exclude=True)
 
     _bound: Any = PrivateAttr(default=None)
 
@@ -171,7 +176,7 @@ class HybridRetriever(ConfiguredRetriever):
         k, options = self._options(kwargs)
         hits = self.indexer.search(query, k, agent_id=self._resolve_agent(), **options)
         _trace_index_runs(run_manager, hits, self._document)
-        return [self._document(hit) for hit in hits]
+        return self._documents(hits)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
@@ -179,7 +184,7 @@ class HybridRetriever(ConfiguredRetriever):
         k, options = self._options(kwargs)
         hits: Hits = await self.indexer.asearch(query, k, agent_id=self._resolve_agent(), **options)
         await _atrace_index_runs(run_manager, hits, self._document)
-        return [self._document(hit) for hit in hits]
+        return self._documents(hits)
 
     def _resolve_agent(self) -> str | None:
         return resolve_agent_id(self.agent_id, self.agent_id_key, self.when_missing)
@@ -187,6 +192,14 @@ class HybridRetriever(ConfiguredRetriever):
     def _options(self, call: dict[str, Any]) -> tuple[int, SearchOptions]:
         defaults = {name: getattr(self, name) for name in CALL_OPTIONS if name not in {"filter", "history"}}
         return call.get("k", self.k), engine_options(self._bound, defaults, call)
+
+    def _documents(self, hits: Hits) -> list[Document]:
+        documents = [self._document(hit) for hit in hits]
+        if self.safety is not None:
+            fence = self.safety.fence("both")
+            for document in documents:
+                document.page_content = fence.wrap(document.page_content, document.metadata, block=True)
+        return documents
 
     def _document(self, hit: Hit) -> Document:
         added: dict[str, Any] = {**hit.locator, "doc_id": hit.doc_id, "chunk_id": hit.chunk_id}

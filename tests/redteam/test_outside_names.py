@@ -5,18 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sqlite3
+from contextlib import closing
 
 import pytest
-from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
+from langchain_core.tools import create_retriever_tool as create_langchain_tool
+from llama_index.core.llms import ChatMessage, CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.tools import RetrieverTool
 from typer.testing import CliRunner
 
-from langchain_agentrag import AgentRAGToolkit, DualIndexer, HybridRetriever, HybridStore, PassageSafety, SourceDocument
+from langchain_agentrag import (
+    AgentRAGToolkit,
+    DualIndexer,
+    FileSystemConnector,
+    HybridRetriever,
+    HybridStore,
+    PassageSafety,
+    ReadOnlyDatabase,
+    SourceDocument,
+    SQLTool,
+)
 from langchain_agentrag.cli.app import app
 from langchain_agentrag.langchain.retriever_tool import create_retriever_tool
 from langchain_agentrag.langgraph import memory_text
-from langchain_agentrag.llama_index import AgentQueryEngine, FencePassages, HybridVectorStore, as_query_engine_tool
+from langchain_agentrag.llama_index import (
+    AgentQueryEngine,
+    FencePassages,
+    HybridMemoryBlock,
+    HybridVectorStore,
+    as_query_engine_tool,
+)
 from langchain_agentrag.llama_index import HybridRetriever as NodeRetriever
 
 HOSTILE = {
@@ -130,6 +149,52 @@ def test_retriever_tools_fence_and_the_documents_stay(indexer, hostile):
     assert_fenced(str(nodes.call("filter").content))
 
 
+def test_langchains_own_retriever_tool_fences_over_a_retriever_with_safety(indexer, hostile):
+    retriever = HybridRetriever(indexer=indexer, k=2, safety=PassageSafety())
+    tool = create_langchain_tool(retriever, "find", "Find.")
+    assert_fenced(tool.invoke({"query": "filter"}))
+    assert_fenced(asyncio.run(tool.ainvoke({"query": "filter"})))
+    assert {document.metadata["doc_id"] for document in retriever.invoke("filter")} == {hostile, f"{hostile} 2"}
+    plain = HybridRetriever(indexer=indexer, k=2).invoke("filter")
+    assert any(hostile in document.page_content for document in plain)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_run_sql_fences_rows_schema_and_errors(tmp_path, hostile, language):
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        name = hostile.replace('"', '""')
+        connection.execute(f'CREATE TABLE "{name}" (id INTEGER, "{name}" TEXT)')
+        connection.execute(f'INSERT INTO "{name}" VALUES (1, ?)', (hostile,))
+    tool = SQLTool(database=ReadOnlyDatabase(f"sqlite:///{path}"), language=language)
+    assert_fenced(tool.description)
+    assert_fenced(tool.invoke({"sql": f'SELECT * FROM "{name}"'}))
+    assert not [
+        mark for mark in _ACTIVE if mark in tool.invoke({"sql": f'SELECT "no {name}" FROM "{name}" x, "{name}" y'})
+    ]
+
+
+def test_recalled_messages_are_fenced(indexer, hostile):
+    memory = indexer.for_agent("lina")
+    memory.index_documents([SourceDocument("turn", f"pump filter {hostile}", {"type": "dialogue", "speaker": hostile})])
+    block = HybridMemoryBlock(indexer=indexer, agent_id="lina")
+    assert_fenced(str(asyncio.run(block._aget([ChatMessage(role="user", content="pump filter")]))))
+
+
+def test_names_of_real_files_folders_headings_and_sheets_are_fenced(tmp_path):
+    folder = tmp_path / "files" / HOSTILE["polite"].replace("/", " ")
+    folder.mkdir(parents=True)
+    (folder / HOSTILE["order"]).write_text(f"# {HOSTILE['zh']}\n\nThe pump filter 滤网.", encoding="utf-8")
+    (folder / f"{HOSTILE['zh_polite']}.csv").write_text(f"part,{HOSTILE['polite']}\nfilter 滤网,1\n", encoding="utf-8")
+    with DualIndexer(tmp_path / "store", "hash") as opened:
+        opened.sync(FileSystemConnector(tmp_path / "files"))
+        search, read = AgentRAGToolkit(indexer=opened).get_tools()
+        reply = search.invoke({"query": "filter 滤网", "k": 5})
+        assert_fenced(reply)
+        for match in re.findall(r'doc_id=("(?:[^"\\]|\\.)*")', reply):
+            assert_fenced(read.invoke({"doc_id": json.loads(match)}))
+
+
 def test_items_of_a_store_are_raw_for_programs_and_fenced_as_text(indexer, hostile):
     store = HybridStore(indexer, agent_id="lina")
     store.put(("memories",), hostile, {"text": hostile, hostile: 1})
@@ -148,3 +213,14 @@ def test_the_terminal_shows_no_control_or_hidden_character(indexer, tmp_path):
         output = CliRunner().invoke(app, [*arguments, "--store", str(tmp_path / "store")]).output
         assert output
         assert not [mark for mark in ("\x1b", "\u202e", "\u200b", "\U000e0070") if mark in output]
+
+
+def test_the_command_line_fences_what_does_not_go_to_a_terminal(indexer, tmp_path, hostile):
+    store = ["--store", str(tmp_path / "store")]
+    for arguments in (["search", "filter"], ["search", "filter", "--explain"], ["read", "--", hostile]):
+        command = [arguments[0], *store, *arguments[1:]]
+        assert_fenced(CliRunner().invoke(app, command).stdout)
+    plain = CliRunner().invoke(app, ["search", *store, "filter", "--no-fence"]).stdout
+    assert "⟦quoted" not in plain
+    found = json.loads(CliRunner().invoke(app, ["search", *store, "filter", "--json"]).stdout)
+    assert hostile in json.dumps(found, ensure_ascii=False) or hostile in {hit["doc_id"] for hit in found["hits"]}
