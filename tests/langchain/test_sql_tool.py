@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from langchain_agentrag.connectors.sql.query import ReadOnlyDatabase
+from langchain_agentrag.connectors.sql.statement import CheckedSelect
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.langchain.sql_tool import SQLTool
 from tests.fences import unfenced
@@ -102,7 +103,7 @@ def test_everything_else_is_refused_and_changes_nothing(tool, engine, sql):
 
 def test_the_database_itself_refuses_to_write_even_if_the_parser_were_fooled(engine, monkeypatch):
     database = ReadOnlyDatabase(engine)
-    monkeypatch.setattr(database, "_check", lambda sql: sql)
+    monkeypatch.setattr(database, "_check", CheckedSelect)
     for sql in ("DELETE FROM orders", "CREATE TABLE t(a)"):
         with pytest.raises(InvalidQueryError, match="not authorized"):
             database.run(sql)

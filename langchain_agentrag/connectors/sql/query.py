@@ -15,7 +15,7 @@ from langchain_agentrag.connectors.sql.reflect import describe, table_names
 from langchain_agentrag.connectors.sql.results import QueryLimits, QueryRefusedError, QueryResult
 from langchain_agentrag.connectors.sql.server_access import select_from_server
 from langchain_agentrag.connectors.sql.sqlite_access import select_from_sqlite
-from langchain_agentrag.connectors.sql.statement import SelectChecker
+from langchain_agentrag.connectors.sql.statement import CheckedSelect, SelectChecker
 from langchain_agentrag.errors import AgentRagError, ConnectorError, InvalidQueryError, UsageError
 from langchain_agentrag.timeouts import run_with_timeout
 
@@ -48,7 +48,8 @@ class ReadOnlyDatabase:
         timeout: Seconds a query may take.
         max_cell_bytes: Largest size of a value in bytes; longer ones are cut.
         max_result_bytes: Largest size of a result in bytes; the rows after that are omitted.
-        functions: Functions allowed besides the listed ones, "schema.name" outside the default schema.
+        functions: Functions allowed besides the listed ones, "schema.name" outside the default schema; for PostgreSQL
+            also types that are not built in.
         folders: Folders whose files DuckDB may read, such as with read_csv('…').
 
     Raises:
@@ -166,19 +167,20 @@ class ReadOnlyDatabase:
                 raise ConnectorError(f"Cannot reach {self._describe(error)}.") from error
             raise InvalidQueryError(f"The database refused the query: {error_message(error, self._engine)}.") from error
 
-    def _check(self, sql: str) -> str:
+    def _check(self, sql: str) -> CheckedSelect:
         url = self._engine.url
         catalog = Path(url.database or "memory").stem if self.dialect == "duckdb" else url.database
         needs_schema = self._checker.tables is not None
         schema = self._schema() if needs_schema else self._default_schema
         return self._checker.check(sql, max_rows=self.max_rows + 1, default_schema=schema, catalog=catalog)
 
-    def _run(self, sql: str) -> QueryResult:
+    def _run(self, checked: CheckedSelect) -> QueryResult:
         if self.dialect == "sqlite":
-            return self._run_sqlite(sql)
+            return self._run_sqlite(checked.sql)
         if self.dialect == "duckdb":
-            return self._run_duckdb(sql)
-        return run_with_timeout(self._limits.timeout + _GRACE_SECONDS, lambda: self._run_on_server(sql), "agentrag-sql")
+            return self._run_duckdb(checked.sql)
+        limit = self._limits.timeout + _GRACE_SECONDS
+        return run_with_timeout(limit, lambda: self._run_on_server(checked), "agentrag-sql")
 
     def _run_sqlite(self, sql: str) -> QueryResult:
         checker = self._checker
@@ -231,9 +233,9 @@ class ReadOnlyDatabase:
                 raise _LockedError from error
             raise
 
-    def _run_on_server(self, sql: str) -> QueryResult:
+    def _run_on_server(self, checked: CheckedSelect) -> QueryResult:
         with read_only(self._engine, self._limits.timeout) as connection:
-            return select_from_server(connection, sql, self._limits)
+            return select_from_server(connection, checked, self._checker.functions, self._limits)
 
     def _describe(self, error: Exception) -> str:
         return f"{masked_url(self._engine.url)}: {error_message(error, self._engine)}"

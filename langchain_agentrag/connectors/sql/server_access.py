@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.sql.results import QueryLimits, QueryResult, read_result
+from langchain_agentrag.connectors.sql.statement import CheckedSelect
+from langchain_agentrag.errors import InvalidQueryError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -21,22 +23,55 @@ _TIMEOUT_CODES: Final = frozenset(("57014", 1969, 3024, 1317))
 """Codes of a query stopped by its time limit: PostgreSQL, MariaDB, MySQL, and of an interrupted one (MariaDB)."""
 
 
-def select_from_server(connection: Connection, sql: str, limits: QueryLimits) -> QueryResult:
+def select_from_server(
+    connection: Connection, checked: CheckedSelect, functions: Collection[str], limits: QueryLimits
+) -> QueryResult:
     """Run a checked SELECT in the transaction of a connection.
 
+    Args:
+        connection: The connection.
+        checked: The statement.
+        functions: Allowed functions.
+        limits: Limits of rows and size.
+
     Raises:
+        InvalidQueryError: a column or field is a call of a function that is not allowed.
         TimeoutError: the server has stopped it because of its time limit.
         sqlalchemy.exc.DBAPIError: the server refuses it.
     """
     from sqlalchemy import exc
 
-    select = _select_from_postgresql if connection.dialect.name == "postgresql" else _select_plainly
     try:
-        return select(connection, sql, limits)
+        if connection.dialect.name != "postgresql":
+            return _select_plainly(connection, checked.sql, limits)
+        _check_calls(connection, checked, functions)
+        return _select_from_postgresql(connection, checked.sql, limits)
     except exc.DBAPIError as error:
         if _is_timeout(error):
             raise TimeoutError from error
         raise
+
+
+def _check_calls(connection: Connection, checked: CheckedSelect, functions: Collection[str]) -> None:
+    """Refuse functions of PostgreSQL that are called like a column: `t.f` is f(t), `(x).f` is f(x).
+
+    Of a column behind a table only functions of a row, a domain or any type are meant.
+    """
+    from sqlalchemy import text
+
+    columns, fields = ([name for name in names if name not in functions] for names in (checked.columns, checked.fields))
+    if not columns and not fields:
+        return
+    query = text(
+        "SELECT p.proname FROM pg_catalog.pg_proc AS p LEFT JOIN pg_catalog.pg_type AS t ON t.oid = p.proargtypes[0] "
+        "WHERE p.proname = ANY(:fields) OR (p.proname = ANY(:columns) AND t.typtype IN ('c', 'p', 'd')) LIMIT 1"
+    )
+    called = connection.execute(query, {"fields": fields, "columns": columns}).scalar()
+    if called is not None:
+        raise InvalidQueryError(
+            f"{called} is not a column or field here but a function that is not on the list of allowed functions. "
+            "Nothing was run."
+        )
 
 
 def _is_timeout(error: Exception) -> bool:

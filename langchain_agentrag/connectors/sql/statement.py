@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -38,6 +39,22 @@ _SYSTEM_SCHEMAS: Final = frozenset((
 _CASE_SENSITIVE: Final = frozenset(("postgresql", "mysql", "mariadb"))
 
 _CTE_NAME: Final = "agentrag_cte_{}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSelect:
+    """A checked SELECT.
+
+    Attributes:
+        sql: The statement that runs.
+        columns: Names of columns that are written behind a table: `t.name`.
+        fields: Names of fields that are written behind another expression: `(x).name`. PostgreSQL calls a function of
+            that name where there is no such column or field.
+    """
+
+    sql: str
+    columns: frozenset[str] = frozenset()
+    fields: frozenset[str] = frozenset()
 
 
 class SelectChecker:
@@ -88,8 +105,10 @@ class SelectChecker:
             return name.casefold() in _CATALOG_VIEWS
         return schema.casefold() not in _SYSTEM_SCHEMAS and not schema.startswith("pg_")
 
-    def check(self, sql: str, *, max_rows: int, default_schema: str | None = None, catalog: str | None = None) -> str:
-        """Return the statement that runs, generated from its checked syntax tree, without comments.
+    def check(
+        self, sql: str, *, max_rows: int, default_schema: str | None = None, catalog: str | None = None
+    ) -> CheckedSelect:
+        """Check a statement, and generate what runs from its syntax tree, without comments.
 
         Args:
             sql: What an agent wrote.
@@ -107,7 +126,8 @@ class SelectChecker:
             self._check_nodes(tree)
             self._check_tables(tree, default_schema, catalog)
             _limit_rows(tree, max_rows)
-            return _generate(tree, sqlglot_dialect(self._dialect_name))
+            columns, fields = self._qualified_names(tree)
+            return CheckedSelect(_generate(tree, sqlglot_dialect(self._dialect_name)), columns, fields)
         except RecursionError:
             raise InvalidQueryError("The statement is nested too deeply: simplify it. Nothing was run.") from None
 
@@ -147,8 +167,34 @@ class SelectChecker:
                 raise InvalidQueryError(
                     f"{kind} is not allowed here: a SELECT can read tables and compute values. Nothing was run."
                 )
+            if isinstance(node, exp.DataType):
+                self._check_type(node)
             if isinstance(node, exp.In) and node.args.get("field") is not None and self._dialect_name == "sqlite":
                 raise InvalidQueryError("x IN table is not allowed here: write x IN (SELECT column FROM table).")
+
+    def _check_type(self, node: Node) -> None:
+        """Refuse types of PostgreSQL that are not built in: row types and regclass tell about closed tables."""
+        kind = node.args.get("kind")
+        if self._dialect_name != "postgresql" or kind is None or isinstance(kind, str):
+            return
+        name = kind.expression.name if hasattr(kind, "expression") and kind.expression else kind.name
+        if name.lower() not in _allowed_sql()["postgresql_types"] | self.functions:
+            raise InvalidQueryError(
+                f"The type {name} is not on the list of allowed types: compare with a text, or allow it with "
+                "ReadOnlyDatabase(functions=[…]). Nothing was run."
+            )
+
+    def _qualified_names(self, tree: Node) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the names of columns written behind a table, and of fields behind another expression."""
+        from sqlglot import exp
+
+        columns = {self._stored_name(node.this) for node in tree.find_all(exp.Column) if node.args.get("table")}
+        fields = {
+            self._stored_name(node.expression)
+            for node in tree.find_all(exp.Dot)
+            if isinstance(node.expression, exp.Identifier)
+        }
+        return frozenset(columns), frozenset(fields)
 
     def _check_function(self, node: Node) -> None:
         from sqlglot import exp

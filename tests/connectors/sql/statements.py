@@ -234,6 +234,26 @@ SELECT query FROM pg_stat_activity
 SELECT setting FROM pg_settings
 SELECT srvoptions FROM information_schema.foreign_server_options
 SELECT 1 OPERATOR(pg_catalog.+) 2
+SELECT ('/etc/passwd'::text).pg_read_file
+SELECT ('/etc'::text).pg_ls_dir
+SELECT (1).pg_sleep
+SELECT (0.01::float8).pg_sleep
+SELECT (1::bigint).pg_advisory_lock
+SELECT ('data_directory'::text).current_setting
+SELECT ('SELECT to_tsvector(word) FROM users'::text).ts_stat
+SELECT open_t.pg_typeof FROM open_t
+SELECT open_t.whole_row FROM open_t
+SELECT o.whole_row FROM open_t AS o ORDER BY (o).whole_row
+SELECT (o.*).whole_row FROM open_t AS o
+SELECT (NULL::users).word
+SELECT NULL::users
+SELECT CAST(NULL AS users)
+SELECT NULL::users[]
+SELECT 'users'::pg_catalog.regclass
+SELECT 'users'::"pg_catalog"."regclass"
+SELECT '{users}'::_regclass
+SELECT i::oid::pg_catalog.regclass::text FROM generate_series(16384, 16500) AS i
+SELECT 'whole_row'::regproc
 SELECT * FROM open_t FOR SHARE
 COPY users TO '/tmp/agentrag-made'
 COPY users TO PROGRAM 'cat'
@@ -317,6 +337,8 @@ SELECT string_agg(name, ',' ORDER BY id), count(*) FILTER (WHERE true), percenti
 SELECT position('a' IN name), substring(name FROM 1 FOR 2), trim(BOTH 'x' FROM name), overlay(name PLACING 'x' FROM 1 FOR 1) FROM open_t
 SELECT * FROM generate_series(1, 3) WITH ORDINALITY AS g(i, n)
 SELECT * FROM json_to_record('{"a": 1}') AS x(a int)
+SELECT (json_each('{"a": 1}')).key, o.name, (o).id FROM open_t AS o
+SELECT 'a & b'::tsquery, '10.0.0.0/8'::cidr, '1.5'::numeric(5, 2), '{1,2}'::int[]
 SELECT pg_catalog.lower('A'), '2020-01-01'::date AT TIME ZONE 'UTC', greatest(1, 2), 2 ^ 3, 'a' || 'b'
 TABLE open_t
 SELECT repeat('x', 10), to_char(now(), 'YYYY'), md5('a'), gen_random_uuid(), random() < 2
@@ -430,8 +452,11 @@ def outcome(engine: sa.Engine, statement: Statement) -> tuple[str, str]:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Create the tables."""
+    """Create the tables, and in PostgreSQL a function of their rows."""
     run(engine, *SETUP)
+    if engine.dialect.name == "postgresql":
+        body = "SELECT max(word) FROM users"
+        run(engine, f"CREATE FUNCTION whole_row(open_t) RETURNS text LANGUAGE sql AS '{body}'")
 
 
 def main() -> int:

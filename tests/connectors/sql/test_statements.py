@@ -13,7 +13,7 @@ from sqlalchemy.pool import StaticPool
 
 from langchain_agentrag import ReadOnlyDatabase
 from langchain_agentrag.connectors.sql.results import QueryLimits, limit_cell, read_result
-from langchain_agentrag.connectors.sql.statement import MAX_SQL_CHARACTERS
+from langchain_agentrag.connectors.sql.statement import MAX_SQL_CHARACTERS, CheckedSelect
 from langchain_agentrag.errors import AgentRagError, ConnectorError, InvalidQueryError, UsageError
 from langchain_agentrag.langchain.sql_tool import SQLTool
 from tests.connectors.sql import statements
@@ -117,7 +117,7 @@ def test_a_view_may_read_what_it_is_made_of_and_its_tables_stay_closed(prepared)
 def test_sqlite_itself_refuses_what_the_checker_would_let_through(prepared, monkeypatch):
     engine = prepared("sqlite")
     database = ReadOnlyDatabase(engine, tables=["open_t"])
-    monkeypatch.setattr(database, "_check", lambda sql: sql)
+    monkeypatch.setattr(database, "_check", CheckedSelect)
     for sql in (
         "SELECT word FROM users",
         "SELECT count(word) FROM users",
