@@ -55,18 +55,20 @@ def select_from_server(
 def _check_calls(connection: Connection, checked: CheckedSelect, functions: Collection[str]) -> None:
     """Refuse functions of PostgreSQL that are called like a column: `t.f` is f(t), `(x).f` is f(x).
 
-    Of a column behind a table only functions of a row, a domain or any type are meant.
+    A column or field of that name would come first, so functions that can do no harm pass: those built in that only
+    compute with their argument, and casts, which have names of types.
     """
     from sqlalchemy import text
 
-    columns, fields = ([name for name in names if name not in functions] for names in (checked.columns, checked.fields))
-    if not columns and not fields:
+    names = sorted(checked.qualified - set(functions))
+    if not names:
         return
     query = text(
-        "SELECT p.proname FROM pg_catalog.pg_proc AS p LEFT JOIN pg_catalog.pg_type AS t ON t.oid = p.proargtypes[0] "
-        "WHERE p.proname = ANY(:fields) OR (p.proname = ANY(:columns) AND t.typtype IN ('c', 'p', 'd')) LIMIT 1"
+        "SELECT p.proname FROM pg_catalog.pg_proc AS p WHERE p.proname = ANY(:names) AND p.pronargs >= 1 AND "
+        "(p.pronamespace <> 'pg_catalog'::regnamespace OR (p.provolatile <> 'i' AND p.proname NOT IN "
+        "(SELECT typname FROM pg_catalog.pg_type WHERE typnamespace = 'pg_catalog'::regnamespace))) LIMIT 1"
     )
-    called = connection.execute(query, {"fields": fields, "columns": columns}).scalar()
+    called = connection.execute(query, {"names": names}).scalar()
     if called is not None:
         raise InvalidQueryError(
             f"{called} is not a column or field here but a function that is not on the list of allowed functions. "

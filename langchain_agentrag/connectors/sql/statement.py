@@ -47,14 +47,12 @@ class CheckedSelect:
 
     Attributes:
         sql: The statement that runs.
-        columns: Names of columns that are written behind a table: `t.name`.
-        fields: Names of fields that are written behind another expression: `(x).name`. PostgreSQL calls a function of
-            that name where there is no such column or field.
+        qualified: Names written behind a table or another expression, `t.name` and `(x).name`. PostgreSQL calls
+            a function of that name where there is no such column or field.
     """
 
     sql: str
-    columns: frozenset[str] = frozenset()
-    fields: frozenset[str] = frozenset()
+    qualified: frozenset[str] = frozenset()
 
 
 class SelectChecker:
@@ -126,8 +124,7 @@ class SelectChecker:
             self._check_nodes(tree)
             self._check_tables(tree, default_schema, catalog)
             _limit_rows(tree, max_rows)
-            columns, fields = self._qualified_names(tree)
-            return CheckedSelect(_generate(tree, sqlglot_dialect(self._dialect_name)), columns, fields)
+            return CheckedSelect(_generate(tree, sqlglot_dialect(self._dialect_name)), self._qualified_names(tree))
         except RecursionError:
             raise InvalidQueryError("The statement is nested too deeply: simplify it. Nothing was run.") from None
 
@@ -184,17 +181,13 @@ class SelectChecker:
                 "ReadOnlyDatabase(functions=[…]). Nothing was run."
             )
 
-    def _qualified_names(self, tree: Node) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the names of columns written behind a table, and of fields behind another expression."""
+    def _qualified_names(self, tree: Node) -> frozenset[str]:
         from sqlglot import exp
 
-        columns = {self._stored_name(node.this) for node in tree.find_all(exp.Column) if node.args.get("table")}
-        fields = {
-            self._stored_name(node.expression)
-            for node in tree.find_all(exp.Dot)
-            if isinstance(node.expression, exp.Identifier)
-        }
-        return frozenset(columns), frozenset(fields)
+        columns = (node.this for node in tree.find_all(exp.Column) if node.args.get("table"))
+        fields = (node.expression for node in tree.find_all(exp.Dot))
+        names = itertools.chain(columns, fields)
+        return frozenset(self._stored_name(name) for name in names if isinstance(name, exp.Identifier))
 
     def _check_function(self, node: Node) -> None:
         from sqlglot import exp

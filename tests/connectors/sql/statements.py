@@ -243,6 +243,12 @@ SELECT ('data_directory'::text).current_setting
 SELECT ('SELECT to_tsvector(word) FROM users'::text).ts_stat
 SELECT open_t.pg_typeof FROM open_t
 SELECT open_t.whole_row FROM open_t
+SELECT q.pg_read_file FROM unnest(ARRAY['/etc/hostname']) AS q
+SELECT q.pg_read_file FROM unnest(ARRAY['/etc/hostname']) AS q(z)
+SELECT q.pg_ls_dir FROM (VALUES ('/etc')) AS q
+SELECT (q).pg_sleep FROM generate_series(1, 2) AS q
+SELECT q.nextval FROM unnest(ARRAY['s']) AS q ORDER BY q.nextval
+SELECT 1 FROM unnest(ARRAY['1s'::interval]) AS q WHERE q.pg_sleep_for IS NULL
 SELECT o.whole_row FROM open_t AS o ORDER BY (o).whole_row
 SELECT (o.*).whole_row FROM open_t AS o
 SELECT (NULL::users).word
@@ -338,6 +344,7 @@ SELECT position('a' IN name), substring(name FROM 1 FOR 2), trim(BOTH 'x' FROM n
 SELECT * FROM generate_series(1, 3) WITH ORDINALITY AS g(i, n)
 SELECT * FROM json_to_record('{"a": 1}') AS x(a int)
 SELECT (json_each('{"a": 1}')).key, o.name, (o).id FROM open_t AS o
+SELECT o.time, o.area, o.version, o.date FROM (SELECT 1 AS time, 2 AS area, 3 AS version, 4 AS date) AS o
 SELECT 'a & b'::tsquery, '10.0.0.0/8'::cidr, '1.5'::numeric(5, 2), '{1,2}'::int[]
 SELECT pg_catalog.lower('A'), '2020-01-01'::date AT TIME ZONE 'UTC', greatest(1, 2), 2 ^ 3, 'a' || 'b'
 TABLE open_t
