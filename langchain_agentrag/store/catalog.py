@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreMismatchError
+from langchain_agentrag.forks import ForkGate
 from langchain_agentrag.store.fork import keep_for_ever
 from langchain_agentrag.store.schema import FORMAT, create, migrate
 
 logger = logging.getLogger(__name__)
+
+_transactions = ForkGate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +207,15 @@ class Catalog:
         """
         connection = self.connection()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
-                    connection.execute("ROLLBACK")
-                raise
+            with _transactions.block():
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                        connection.execute("ROLLBACK")
+                    raise
         except sqlite3.Error as error:
             raise StoreError(
                 f"Cannot write to the catalog {self._path}: {error}. The batch was rolled back and nothing of it is "
@@ -266,7 +270,8 @@ class Catalog:
         try:
             connection.execute(f"PRAGMA busy_timeout={int(1000 * (_BUSY_SECONDS if patience is None else patience))}")
             try:
-                busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                with _transactions.block():
+                    busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             finally:
                 connection.execute(f"PRAGMA busy_timeout={int(1000 * _BUSY_SECONDS)}")
         except sqlite3.Error as error:

@@ -165,3 +165,37 @@ def test_the_offline_model_embeds_in_a_child_of_a_process_that_has_used_it(tmp_p
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert run(["-c", textwrap.dedent(code)], tmp_path).split() == ["0"]
+
+
+@pytest.mark.timeout(120)
+def test_a_child_forked_while_another_thread_writes_can_write(tmp_path: Path):
+    """SQLite would find the database locked in the child, for ever."""
+    code = """
+    import os, sys, threading, time
+    from langchain_agentrag import DualIndexer
+    indexer = DualIndexer(sys.argv[1] + "/store", "hash")
+    indexer.index_documents(["text"])
+    inside = threading.Event()
+    def write():
+        with indexer._store.catalog.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO manifest VALUES ('x', '1')")
+            inside.set()
+            time.sleep(0.5)
+    thread = threading.Thread(target=write)
+    thread.start()
+    inside.wait()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            with DualIndexer(sys.argv[1] + "/store", "hash") as own:
+                own.index_documents(["another"])
+                code = 10
+        finally:
+            os._exit(code)
+    thread.join()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    indexer.index_documents(["third"])
+    print(code, indexer.stats().documents)
+    """
+    assert run(["-c", textwrap.dedent(code), str(tmp_path)], tmp_path).split()[-2:] == ["10", "3"]

@@ -400,7 +400,7 @@ def test_connections_end_with_their_threads_and_with_the_store(tmp_path: Path):
     lingering.start()
     stay.wait(60)
     indexer.close()
-    assert open_files("catalog.sqlite") == []  # also those of threads that are still there
+    assert open_files(str(tmp_path / "store" / "catalog.sqlite")) == []  # also those of threads that are still there
     leave.set()
     lingering.join()
     with pytest.raises(StoreError):
