@@ -27,7 +27,7 @@ def fork_safe_lock() -> threading.Lock:
 class ForkGate:
     """Blocks during which no other thread forks, such as write transactions of SQLite.
 
-    SQLite records the locks of a process in its memory, and a child gets a copy: one that is forked within a transaction
+    SQLite records the locks of a process in its memory, and a child gets a copy: one forked within a transaction
     of another thread would find its database locked for ever.
     """
 
