@@ -17,6 +17,7 @@ from typing import Any
 from langchain_agentrag.errors import NotAStoreError, StoreClosedError, StoreError, StoreMismatchError
 from langchain_agentrag.forks import ForkGate
 from langchain_agentrag.store.fork import keep_for_ever
+from langchain_agentrag.store.free_space import SharedFile, overwrite_free_space
 from langchain_agentrag.store.schema import FORMAT, create, migrate
 
 logger = logging.getLogger(__name__)
@@ -132,6 +133,7 @@ class Catalog:
         self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
         self._guard = threading.Lock()
         self._file: tuple[int, int] | None = None  # device and inode
+        self._shared_file: SharedFile | None = None
         self._closed = False
         self._open_database()
 
@@ -169,6 +171,10 @@ class Catalog:
             raise
         with self._guard:
             self._connections.add(connection)
+            if self._shared_file is None and self._file is not None:
+                self._shared_file = SharedFile(self._path, self._file)
+                arguments = self._connections, self._shared_file, os.getpid()
+                weakref.finalize(self, _close_dropped, *arguments).atexit = False
         return connection
 
     def check_file(self) -> None:
@@ -243,6 +249,8 @@ class Catalog:
         """Close the catalog for good; idempotent."""
         self._closed = True
         self.close_connections()
+        if self._shared_file is not None:
+            self._shared_file.close()
 
     def close_connections(self) -> None:
         """Close the connections of all threads; a thread that uses the catalog again opens a new one."""
@@ -278,6 +286,37 @@ class Catalog:
             logger.warning("the write-ahead log of %s could not be emptied: %s", self._path, error)
             return False
         return not busy
+
+    def finish_purge(self, entries: Sequence[int]) -> bool:
+        """Overwrite copies of deleted rows that SQLite has left in the file, and remove entries from the journal.
+
+        See `free_space.py`. The caller holds the store's write lock and has emptied the write-ahead log.
+
+        Args:
+            entries: Ids of the journal entries; there is at least one.
+
+        Returns:
+            Whether it succeeded; it fails when another program has written meanwhile, and on an unreadable file.
+        """
+        try:
+            # a new connection has no old page cached, and its commit has the others drop theirs: none writes a copy
+            with contextlib.closing(self._connect()) as connection, _transactions.block():
+                connection.execute("BEGIN IMMEDIATE")
+                if self._wal_bytes() or self._shared_file is None:
+                    return False
+                overwrite_free_space(self._shared_file.descriptor())
+                connection.executemany("DELETE FROM journal WHERE id = ?", [(entry,) for entry in entries])
+                connection.execute("COMMIT")
+        except (sqlite3.Error, OSError, ValueError) as error:
+            logger.warning("copies of deleted rows in %s could not be overwritten: %s", self._path, error)
+            return False
+        return True
+
+    def _wal_bytes(self) -> int:
+        try:
+            return self._path.with_name(f"{self._path.name}-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def check_integrity(self) -> list[str]:
         """Return the problems SQLite finds in the file; empty when there are none."""
@@ -433,6 +472,15 @@ class _ThreadConnection:
             return
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
+
+
+def _close_dropped(connections: Iterable[_Connection], file: SharedFile, pid: int) -> None:
+    """Close the connections of a catalog that was dropped without `close`, then its file."""
+    if pid == os.getpid():  # a forked child keeps what it has inherited
+        for connection in list(connections):
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+        file.close()
 
 
 def _partition_row(row: Sequence[Any]) -> PartitionRow:

@@ -136,7 +136,8 @@ class Purger:
         failpoint("indexes-purged")
         if not self._catalog.truncate_wal(None if patient else _BACKGROUND_PATIENCE):
             return False
-        self._catalog.clear_journal([entry.id for entry in entries])
+        if not self._catalog.finish_purge([entry.id for entry in entries]):
+            return False
         failpoint("erased")
         return not self._entries()
 
