@@ -36,9 +36,11 @@ def operations(tmp_path: Path) -> Iterator[Operations]:
 
 
 # Deadlines measure the machine, not the code: other work shares the cores.
-settings.register_profile("fast", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+# daily tests repeat their examples, so that a change is judged by what it changes; the other profiles look for new ones
+_FAST = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fast", max_examples=50, derandomize=True, **_FAST)
 settings.register_profile("few", parent=settings.get_profile("fast"), max_examples=10)  # `make versions`
-settings.register_profile("thorough", parent=settings.get_profile("fast"), max_examples=1000)
+settings.register_profile("thorough", max_examples=1000, **_FAST)
 settings.register_profile("proof", parent=settings.get_profile("thorough"))  # `make proof`: machines run long too
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 

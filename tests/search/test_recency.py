@@ -11,7 +11,7 @@ from langchain_agentrag.search.ranking import MAX_RECENCY_BOOST, recency_boost
 
 scores = st.floats(0, 1)
 ages = st.timedeltas(min_value=timedelta(0))
-halves = st.timedeltas(min_value=timedelta(microseconds=1))
+halves = st.timedeltas(min_value=timedelta(microseconds=1), max_value=-timedelta.min)  # so that -half is a duration
 
 
 def lifted(score: float, age: timedelta, half: timedelta) -> float:
