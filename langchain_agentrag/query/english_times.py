@@ -217,7 +217,7 @@ _NO_DATE_BEHIND = (
 """Behind a weekday: it only accompanies a date (Tuesday, 10 March)."""
 
 ENGLISH_RULES = (
-    rule(r"(?P<day>\bthe\s+day\s+before\s+yesterday|\byesterday|\btoday|\blast\s+night|\btonight)" + _DAY_PART, _day),
+    rule(r"(?P<day>\bthe\s+day\s+before\s+yesterday|\byesterday|(?<!\bas\sof\s)\btoday|\blast\s+night|\btonight)" + _DAY_PART, _day),
     rule(r"\b(?P<day>this)\s+(?P<part>morning|afternoon|evening)", _day),
     rule(rf"\b{_COUNT}\s+{_UNIT}\s+(?:ago|back|earlier)\b", _ago),
     rule(r"\bhalf\s+an?\s+(?P<unit>year|month|day|hour)\s+(?:ago|back|earlier)\b", lambda m, now: half_unit_ago(now, m["unit"].lower())),

@@ -85,10 +85,7 @@ def time_range(question: str, now: datetime) -> TimeRange | None:
         now: The present, in the time zone whose days are meant.
     """
     question = question[:MAX_QUESTION]
-    text = _TITLE.sub(lambda title: " " * len(title[0]), question)  # a title or a quotation names no time
-    if not any(map(str.isalnum, text)):
-        text = question
-    text, offsets = with_short_gaps(text)
+    text, offsets = with_short_gaps(blank_titles(question))
     bounds = _read_two_ends(text, now)
     if bounds is None and (mention := _first_mention(text, now)) is not None:
         bounds = _with_open_end(text, mention)
@@ -98,6 +95,12 @@ def time_range(question: str, now: datetime) -> TimeRange | None:
     if offsets:
         start, stop = offsets[start], offsets[stop - 1] + 1
     return TimeRange(after, before, question[start:stop], (start, stop), relative)
+
+
+def blank_titles(text: str) -> str:
+    """Return a text with spaces for its titles and quotations, which name no time; the text if nothing else is left."""
+    rest = _TITLE.sub(lambda title: " " * len(title[0]), text)
+    return rest if any(map(str.isalnum, rest)) else text
 
 
 def with_short_gaps(text: str) -> tuple[str, list[int]]:
