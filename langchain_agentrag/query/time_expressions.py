@@ -24,7 +24,7 @@ _NUMERIC_RULES = (
     rule(r"(?<![A-Za-z0-9_.#-])(?P<year>(?:19|20)\d\d)(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?![A-Za-z0-9_-])", _iso_date, relative=False),
 )  # fmt: skip
 _RULES = (*_NUMERIC_RULES, *CHINESE_RULES, *ENGLISH_RULES)
-_TITLE = re.compile(r"《[^》]*》|“[^“”]{1,80}”|「[^「」]{1,80}」|『[^『』]{1,80}』|\"[^\"]{1,80}\"")
+_TITLE = re.compile(r"《[^《》]{0,80}》|“[^“”]{1,80}”|「[^「」]{1,80}」|『[^『』]{1,80}』|\"[^\"]{1,80}\"")
 _RANGE_ZH = re.compile(
     r"(?P<lead>从|自|在)?(?P<a>.{1,14}?)(?:到|至|～|~|—|-)(?P<b>.{1,14}?)(?=之间|期间|的|，|,|。|[？?]|$|有|我|你|都|这)"
 )
