@@ -116,10 +116,13 @@ def latest_months(now: datetime, first: int, count: int, year: int | None) -> In
 
 def latest_day(now: datetime, month: int, day: int, year: int | None) -> Interval | None:
     """Return a day of a year; without a year the latest one that has begun; None if the calendar has none such."""
-    interval = calendar_day(year or now.year, month, day, now)
-    if interval is not None and year is None and interval[0] > now:
-        return calendar_day(now.year - 1, month, day, now)
-    return interval
+    if year is not None:
+        return calendar_day(year, month, day, now)
+    for one in range(now.year, max(now.year - 9, 0), -1):  # a leap day lies up to eight years back
+        interval = calendar_day(one, month, day, now)
+        if interval is not None and interval[0] <= now:
+            return interval
+    return None
 
 
 def latest_day_of_month(now: datetime, day: int) -> Interval | None:
@@ -177,8 +180,8 @@ def half_unit_ago(now: datetime, unit: str) -> Interval | None:
 
 def last_units(now: datetime, count: int, unit: str) -> Interval:
     """Return the last `count` minutes, hours, days, weeks, months or years up to now."""
-    if unit == "year":
-        count, unit = 12 * count, "month"
+    if unit in {"year", "quarter"}:
+        count, unit = {"year": 12, "quarter": 3}[unit] * count, "month"
     if unit == "month":
         begin, _ = calendar_unit(now, "month", count)
         day = min(now.day, monthrange(begin.year, begin.month)[1])

@@ -39,12 +39,13 @@ from langchain_agentrag.text.numerals import CHINESE_DIGITS
 _COUNT = r"(?P<n>\d{1,3}|[一二两俩三四五六七八九十]{1,3}|[半几])"
 _UNIT = r"(?P<unit>分钟|小时|钟头|天|日|周|星期|礼拜|月|年)"
 _WEEK = r"(?:周|星期|礼拜)"
-_DIGIT_YEAR = r"(?:19|20)\d{2}|一九[〇零○一二三四五六七八九]{2}|二[〇零○][〇零○一二三四五六七八九]{2}"
+_DIGIT_YEAR = r"(?:19|20)\d{2}|(?<![\d.])0\d|一九[〇零○一二三四五六七八九]{2}|二[〇零○][〇零○一二三四五六七八九]{2}"
 _NAMED_YEAR = r"大前|(?<!如)今|(?<![失过])去|(?<![目之以当此先年提日天月])前|(?<![日基版文])本|上一"
-_YEAR = rf"(?:(?P<year>{_DIGIT_YEAR}|{_NAMED_YEAR})年(?![轻龄华纪糕幼迈级]))"
+_YEAR = rf"(?:(?P<year>{_DIGIT_YEAR}|{_NAMED_YEAR})\s*年(?![轻龄华纪糕幼迈级]))"
 _DAY_PART = r"(?P<part>凌晨|早上|上午|早晨|中午|下午|傍晚|晚上|夜里)?"
 _MONTH_PART = r"(?P<edge>初|上旬|中旬|底|末|下旬)"
 _NUMBER = r"\d{1,2}|[一二三四五六七八九十]{1,3}"
+_CENTURY = r"(?:(?P<century>上个?|本|二?十[一二三四五六七八九]?|1\d|2[01])世纪)"
 _TO = r"\s*(?:到|至|～|~|—|–|-)\s*"
 _QUARTERS = {"一": 1, "二": 2, "三": 3, "四": 4, "1": 1, "2": 2, "3": 3, "4": 4}
 _QUARTER = r"第?(?P<quarter>[一二三四1-4])个?季度"
@@ -93,7 +94,8 @@ def _year_of(match: re.Match[str], now: datetime) -> int | None:
         return None
     if text in _YEARS_AGO:
         return now.year - _YEARS_AGO[text]
-    return int("".join(str(CHINESE_DIGITS.get("〇" if char == "○" else char, char)) for char in text))
+    number = int("".join(str(CHINESE_DIGITS.get("〇" if char == "○" else char, char)) for char in text))
+    return number if len(text) > 2 else 2000 + number  # noqa: PLR2004
 
 
 def _ago(match: re.Match[str], now: datetime) -> Interval | None:
@@ -144,7 +146,7 @@ def _day_of_named_month(match: re.Match[str], now: datetime) -> Interval | None:
 
 
 def _half_year(match: re.Match[str], now: datetime) -> Interval:
-    return latest_months(now, 1 if match["half"] == "上" else 7, 6, _year_of(match, now))
+    return latest_months(now, 1 if match["half"] in "上前" else 7, 6, _year_of(match, now))
 
 
 def _quarter(match: re.Match[str], now: datetime) -> Interval:
@@ -167,7 +169,14 @@ def _decade(match: re.Match[str], now: datetime) -> Interval:
     if match["year"]:
         return calendar_years(int(match["year"]), 10, now)
     tens = match["tens"][0]
-    return calendar_years(1900 + 10 * int(CHINESE_DIGITS.get(tens, tens)), 10, now)
+    first = _first_year(match["century"] or "上") - 1
+    return calendar_years(first + 10 * int(CHINESE_DIGITS.get(tens, tens)), 10, now)
+
+
+def _first_year(century: str) -> int:
+    """Return the first year of 上, 本, 二十 or 19世纪."""
+    named = {"上": 20, "上个": 20, "本": 21}
+    return 100 * (named.get(century) or read_count(century)) - 99
 
 
 def _festival(match: re.Match[str], now: datetime) -> Interval | None:
@@ -226,6 +235,7 @@ CHINESE_RULES = (
     rule(rf"(?:{_PERIOD}|当)月(?!球|亮|饼|薪|光|经)(?:份)?的?{_MONTH_PART}?", lambda m, now: month_part(m, calendar_unit(now, "month", _periods_ago(m["which"] or "")))),
     rule(rf"(?<![{_NO_EDGE}岁明日满蜜])月(?P<edge>初|底|末|中旬|上旬|下旬)(?![一二三四五六七八九十])", _bare_month_part),
     rule(rf"(?:{_YEAR}的?)?(?<!每)(?P<half>[上下])半年", _half_year),
+    rule(rf"{_YEAR}的?(?P<half>[前后])半年", _half_year),
     rule(rf"(?:{_YEAR}的?)?(?<!每){_QUARTER}", _quarter, relative=False),
     rule(rf"{_YEAR}的?Q(?P<quarter>[1-4])(?![\d.])", _quarter, relative=False),
     rule(rf"{_PERIOD}季度", lambda m, now: calendar_unit(now, "quarter", _periods_ago(m["which"]))),
@@ -233,10 +243,10 @@ CHINESE_RULES = (
     rule(rf"(?<![{_NO_EDGE}去今前本年])年{_YEAR_EDGE}", lambda m, now: year_part(m, None, now)),
     rule(r"(?:去年|上年)的?(?:这个?时候|此时|同期|今天|这时)", lambda _, now: around_a_year_ago(now)),
     rule(rf"(?P<year>{_NAMED_YEAR})年(?![轻龄华纪糕幼迈级])", lambda m, now: calendar_unit(now, "year", _YEARS_AGO[m["year"]])),
-    rule(rf"(?P<year>{_DIGIT_YEAR})年(?![级内期])", lambda m, now: calendar_years(_year_of(m, now) or now.year, 1, now), relative=False),
+    rule(rf"(?P<year>{_DIGIT_YEAR})\s*年(?![级内期])", lambda m, now: calendar_years(_year_of(m, now) or now.year, 1, now), relative=False),
     rule(rf"(?P<first_year>(?:19|20)\d\d)年?{_TO}(?P<last_year>(?:19|20)\d\d)年", _years, relative=False),
-    rule(r"(?:(?:上个?|二十|20)世纪)?(?:(?P<tens>[二三四五六七八九]十|[2-9]0)年代|(?P<year>(?:19|20)\d0)年代)", _decade, relative=False),
-    rule(r"(?P<century>上个?|二十|20|二十一|21|本)世纪(?![一二三四五六七八九\d])", lambda m, now: calendar_years({"上": 1901, "二十": 1901, "20": 1901}.get(m["century"].rstrip("个"), 2001), 100, now), relative=False),
+    rule(rf"(?:{_CENTURY}的?)?(?:(?P<tens>[二三四五六七八九]十|[2-9]0)年代|(?P<year>(?:19|20)\d0)年代)", _decade, relative=False),
+    rule(rf"{_CENTURY}(?![一二三四五六七八九\d])", lambda m, now: calendar_years(_first_year(m["century"]), 100, now), relative=False),
     rule(rf"{_YEAR}的?{_FESTIVAL}节?", _festival, relative=False),
     rule(rf"(?<![每逢到十第\d一二三四五六七八九]){_FESTIVAL}节?(?=的|期间|假期|那天|当天|时候|当晚|之[前后]|以[前后]|以来|前(?!夕)|后)", _festival, relative=False),
     rule(rf"(?:最近|过去|近|(?<!提)前(?=.{{1,4}}(?:天|周|星期|礼拜|个月))|这)的?{_COUNT}个?{_UNIT}(?:来|内|里|之内|以来)?", _last),

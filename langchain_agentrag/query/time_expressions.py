@@ -20,13 +20,14 @@ def _iso_date(match: re.Match[str], now: datetime) -> Interval | None:
 
 
 _NUMERIC_RULES = (
-    rule(r"(?<!\d)(?P<year>(?:19|20)\d{2})[-/.](?P<month>\d{1,2})(?:[-/.](?P<day>\d{1,2}))?(?![\d.])", _iso_date, relative=False),
+    rule(r"(?<!\d)(?P<year>(?:19|20)\d{2})[-/.](?P<month>\d{1,2})(?:[-/.](?P<day>\d{1,2}))?(?!\.?\d)", _iso_date, relative=False),
     rule(r"(?<![A-Za-z0-9_.#-])(?P<year>(?:19|20)\d\d)(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?![A-Za-z0-9_-])", _iso_date, relative=False),
 )  # fmt: skip
 _RULES = (*_NUMERIC_RULES, *CHINESE_RULES, *ENGLISH_RULES)
 _TITLE = re.compile(r"《[^《》]{0,80}》|“[^“”]{1,80}”|「[^「」]{1,80}」|『[^『』]{1,80}』|\"[^\"]{1,80}\"")
 _RANGE_ZH = re.compile(
-    r"(?P<lead>从|自|在)?(?P<a>.{1,14}?)(?:到|至|～|~|—|-)(?P<b>.{1,14}?)(?=之间|期间|的|，|,|。|[？?]|$|有|我|你|都|这)"
+    r"(?P<lead>从|自|在)?(?P<a>.{1,14}?)(?:到|至|～|~|—|-|[和与](?=.{1,14}?间))(?P<b>.{1,14}?)"
+    r"(?=之?间|期间|的|，|,(?!\s*(?:19|20)\d\d)|。|[？?]|$|有|我|你|都|这)"
 )
 _RANGE_EN = re.compile(
     r"\b(?P<lead>between|from)\s+(?P<a>.{2,24}?)\s+(?:and|to|until|till|through)\s+(?P<b>.{2,24})", re.IGNORECASE
@@ -46,7 +47,13 @@ _LEAD_EN = re.compile(
     re.IGNORECASE,
 )
 _MAX_LEAD = 60  # characters of those words
-_BEHIND_EN = re.compile(r"\s+(?:onwards?|forward)\b", re.IGNORECASE)
+_ONWARDS_EN = re.compile(
+    r"\s+(?:onwards?|forward|(?:or|and)\s+(?:later|after|newer)|(?:to|until|till|through|and)\s+(?:now|date|(?:the\s+)?present))\b",
+    re.IGNORECASE,
+)
+_OR_EARLIER_EN = re.compile(r"\s+(?:or|and)\s+(?:earlier|before|older)\b", re.IGNORECASE)
+_FROM_THEN_ZH = re.compile(r"\s*[及或](?:其|之|以)?后")
+_UNTIL_THEN_ZH = re.compile(r"\s*[及或](?:其|之|以)?前")
 _FROM_ON = re.compile(r"\bfrom\s+$", re.IGNORECASE)
 _ON = re.compile(r"\s+on\b(?!\s+(?:the|a|an|our|my|your)\b)", re.IGNORECASE)
 
@@ -158,13 +165,16 @@ def _with_open_end(text: str, mention: _Mention) -> _Bounds:
             lead.lastgroup or ""
         ]  # until a day includes it
         start -= len(words_before) - lead.start()
-    onwards = _BEHIND_EN.match(text, stop) or (_FROM_ON.search(words_before) and _ON.match(text, stop))
+    onwards = _ONWARDS_EN.match(text, stop) or (_FROM_ON.search(words_before) and _ON.match(text, stop))
     if onwards:
         stop, after, before = onwards.end(), begin, None
     until = _UNTIL_ZH.search(text[max(0, start - _MAX_LEAD) : start])
     if until is not None:
         start, after, before = text.rindex("截", 0, start), None, end
-    for pattern, bounds in ((_SINCE_ZH, (begin, None)), (_AFTER_ZH, (end, None)), (_BEFORE_ZH, (None, begin))):
+    for pattern, bounds in (
+        (_FROM_THEN_ZH, (begin, None)), (_UNTIL_THEN_ZH, (None, end)), (_OR_EARLIER_EN, (None, end)),
+        (_SINCE_ZH, (begin, None)), (_AFTER_ZH, (end, None)), (_BEFORE_ZH, (None, begin)),
+    ):  # fmt: skip
         behind = pattern.match(text, stop)
         if behind is not None and not text[start:stop].endswith(("前", "内", "来")):
             stop, (after, before) = behind.end(), bounds
