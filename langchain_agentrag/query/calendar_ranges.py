@@ -179,9 +179,11 @@ def half_unit_ago(now: datetime, unit: str) -> Interval | None:
 
 
 def last_units(now: datetime, count: int, unit: str) -> Interval:
-    """Return the last `count` minutes, hours, days, weeks, months or years up to now."""
-    if unit in {"year", "quarter"}:
-        count, unit = {"year": 12, "quarter": 3}[unit] * count, "month"
+    """Return the last `count` minutes, hours, days, weeks, months or years up to now; quarters are whole ones."""
+    if unit == "quarter":
+        return calendar_unit(now, unit, count)[0], calendar_unit(now, unit, 1)[1]
+    if unit == "year":
+        count, unit = 12 * count, "month"
     if unit == "month":
         begin, _ = calendar_unit(now, "month", count)
         day = min(now.day, monthrange(begin.year, begin.month)[1])

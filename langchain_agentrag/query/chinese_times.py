@@ -129,7 +129,10 @@ def _weekend(match: re.Match[str], now: datetime) -> Interval:
 
 def _date(match: re.Match[str], now: datetime) -> Interval | None:
     year, month = _year_of(match, now), read_count(match["month"])
-    if not 1 <= month <= 12:  # noqa: PLR2004
+    of_another_year = (
+        year is None and match.string[max(0, match.start() - 1) : match.start()] == "年"
+    )  # 明年三月, 康熙三年五月
+    if of_another_year or not 1 <= month <= 12:  # noqa: PLR2004
         return None
     if match["day"]:
         return day_part(match, latest_day(now, month, read_count(match["day"]), year))

@@ -253,7 +253,7 @@ def _holiday(match: re.Match[str], now: datetime) -> Interval | None:
     return latest_day(now, month, day, _year_of(match, now))
 
 
-_DAY_NUMBER = rf"(?<![\d.:/-])(?P<day>\b(?:\d{{1,2}}(?:st|nd|rd|th)?|{_DAY_WORD}))"
+_DAY_NUMBER = rf"(?<![\d.:/$€£¥-])(?P<day>\b(?:\d{{1,2}}(?:st|nd|rd|th)?|{_DAY_WORD}))"
 _DAY_BEHIND = rf"(?:\s*,?\s+|/)(?:the\s+)?(?P<day>\d{{1,2}}(?:st|nd|rd|th)?|{_DAY_WORD})"
 _LAST_DAY_NUMBER = (
     r"\s*(?:-|–|—|to|and|until|till|through|thru)\s*(?:the\s+)?(?P<last_day>\d{1,2}(?:st|nd|rd|th)?|" + _DAY_WORD + ")"

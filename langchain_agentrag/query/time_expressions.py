@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from langchain_agentrag.query.calendar_ranges import Interval, calendar_day, calendar_months, rule
+from langchain_agentrag.query.calendar_ranges import DAY, Interval, calendar_day, calendar_months, days, rule
 from langchain_agentrag.query.chinese_times import CHINESE_RULES
 from langchain_agentrag.query.english_times import ENGLISH_RULES
 
@@ -20,7 +20,7 @@ def _iso_date(match: re.Match[str], now: datetime) -> Interval | None:
 
 
 _NUMERIC_RULES = (
-    rule(r"(?<!\d)(?P<year>(?:19|20)\d{2})[-/.](?P<month>\d{1,2})(?:[-/.](?P<day>\d{1,2}))?(?!\.?\d)", _iso_date, relative=False),
+    rule(r"(?<!\d)(?P<year>(?:19|20)\d{2})(?P<mark>[-/.])(?P<month>\d{1,2})(?:(?P=mark)(?P<day>\d{1,2}))?(?!\.?\d|/\d)", _iso_date, relative=False),
     rule(r"(?<![A-Za-z0-9_.#-])(?P<year>(?:19|20)\d\d)(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?![A-Za-z0-9_-])", _iso_date, relative=False),
 )  # fmt: skip
 _RULES = (*_NUMERIC_RULES, *CHINESE_RULES, *ENGLISH_RULES)
@@ -39,7 +39,7 @@ _AFTER_ZH = re.compile(r"\s*(?:之后|以后|后(?![台端来面天续勤备]))"
 _BEFORE_ZH = re.compile(r"\s*(?:之前|以前|前(?![台端面后天提往景沿]))")
 _UNTIL_ZH = re.compile(r"截[至止]到?\s*$")
 _LEAD_EN = re.compile(
-    r"\b(?:(?P<since>since|(?:starting|beginning)(?:\s+(?:from|on|in|with))?|no\s+earlier\s+than|not\s+before)"
+    r"\b(?:(?P<since>since|(?<!week\s)(?<!weeks\s)(?<!days\s)(?:starting|beginning)(?:\s+(?:from|on|in|with))?|no\s+earlier\s+than|not\s+before)"
     r"|(?P<until>(?:up\s+)?until|till|up\s+to|(?:no|not)\s+later\s+than)"
     r"|(?P<after>after|later\s+than|newer\s+than)"
     r"|(?P<before>before|prior\s+to|earlier\s+than|older\s+than))"
@@ -48,12 +48,17 @@ _LEAD_EN = re.compile(
 )
 _MAX_LEAD = 60  # characters of those words
 _ONWARDS_EN = re.compile(
-    r"\s+(?:onwards?|forward|(?:or|and)\s+(?:later|after|newer)|(?:to|until|till|through|and)\s+(?:now|date|(?:the\s+)?present))\b",
+    r"\s+(?:onwards?|forward|(?:or|and)\s+(?:later|after|newer)|(?:to|until|till|through|and)\s+(?:now|today|date|(?:the\s+)?present|the\s+current\s+date|current\s+date))\b",
     re.IGNORECASE,
 )
 _OR_EARLIER_EN = re.compile(r"\s+(?:or|and)\s+(?:earlier|before|older)\b", re.IGNORECASE)
 _FROM_THEN_ZH = re.compile(r"\s*[及或](?:其|之|以)?后")
 _UNTIL_THEN_ZH = re.compile(r"\s*[及或](?:其|之|以)?前")
+_WEEK_OF = re.compile(
+    r"(?:\bweek\s+(?:of|beginning|starting|commencing)(?:\s+on)?|\bw/c)\s+(?:the\s+)?(?:\w+day,?\s+)?$", re.IGNORECASE
+)
+_EARLY = re.compile(r"(?:beginning|start)\s+of|初", re.IGNORECASE)
+_LATE = re.compile(r"end\s+of|[底末]", re.IGNORECASE)
 _FROM_ON = re.compile(r"\bfrom\s+$", re.IGNORECASE)
 _ON = re.compile(r"\s+on\b(?!\s+(?:the|a|an|our|my|your)\b)", re.IGNORECASE)
 
@@ -93,11 +98,12 @@ def time_range(question: str, now: datetime) -> TimeRange | None:
     """
     question = question[:MAX_QUESTION]
     text, offsets = with_short_gaps(blank_titles(question))
-    bounds = _read_two_ends(text, now)
-    if bounds is None and (mention := _first_mention(text, now)) is not None:
-        bounds = _with_open_end(text, mention)
+    mention = _first_mention(text, now)
+    bounds = _read_two_ends(text, mention, now)
     if bounds is None:
-        return None
+        if mention is None:
+            return None
+        bounds = _with_open_end(text, mention)
     after, before, start, stop, relative = bounds
     if offsets:
         start, stop = offsets[start], offsets[stop - 1] + 1
@@ -159,11 +165,20 @@ def _with_open_end(text: str, mention: _Mention) -> _Bounds:
     after: datetime | None = begin
     before: datetime | None = end
     words_before = text[max(0, start - _MAX_LEAD) : start]
+    week = _WEEK_OF.search(words_before)
+    if week is not None and end - begin <= DAY:
+        return (
+            *days(begin.date() - begin.weekday() * DAY, 7, begin),
+            start - len(words_before) + week.start(),
+            stop,
+            relative,
+        )
     lead = _LEAD_EN.search(words_before)
+    later = begin if _EARLY.search(text[start:stop]) else end  # after the start of March, before the end of it
+    earlier = end if _LATE.search(text[start:stop]) else begin
     if lead is not None:
-        after, before = {"since": (begin, None), "until": (None, end), "after": (end, None), "before": (None, begin)}[
-            lead.lastgroup or ""
-        ]  # until a day includes it
+        bounds_of = {"since": (begin, None), "until": (None, end), "after": (later, None), "before": (None, earlier)}
+        after, before = bounds_of[lead.lastgroup or ""]  # until a day includes it
         start -= len(words_before) - lead.start()
     onwards = _ONWARDS_EN.match(text, stop) or (_FROM_ON.search(words_before) and _ON.match(text, stop))
     if onwards:
@@ -173,7 +188,7 @@ def _with_open_end(text: str, mention: _Mention) -> _Bounds:
         start, after, before = text.rindex("截", 0, start), None, end
     for pattern, bounds in (
         (_FROM_THEN_ZH, (begin, None)), (_UNTIL_THEN_ZH, (None, end)), (_OR_EARLIER_EN, (None, end)),
-        (_SINCE_ZH, (begin, None)), (_AFTER_ZH, (end, None)), (_BEFORE_ZH, (None, begin)),
+        (_SINCE_ZH, (begin, None)), (_AFTER_ZH, (later, None)), (_BEFORE_ZH, (None, earlier)),
     ):  # fmt: skip
         behind = pattern.match(text, stop)
         if behind is not None and not text[start:stop].endswith(("前", "内", "来")):
@@ -182,7 +197,7 @@ def _with_open_end(text: str, mention: _Mention) -> _Bounds:
     return after, before, start, stop, relative
 
 
-def _read_two_ends(text: str, now: datetime) -> _Bounds | None:
+def _read_two_ends(text: str, mention: _Mention | None, now: datetime) -> _Bounds | None:
     """Return the bounds of 从三月到五月 or between Monday and Friday: from the start of one to the end of the other."""
     for pattern in (_RANGE_EN, _RANGE_ZH):
         for match in pattern.finditer(text):
@@ -190,13 +205,15 @@ def _read_two_ends(text: str, now: datetime) -> _Bounds | None:
             first = _mention_in_group(match, "a", now)
             if first is None or last is None:
                 continue
-            if _NAMES_YEAR.search(match["a"]) and not _NAMES_YEAR.search(match["b"]):  # 去年三月到五月
+            years = [bool(_NAMES_YEAR.search(match[group])) for group in ("a", "b")]
+            if years == [True, False] and not last.relative:  # 去年三月到五月
                 last = _mention_in_group(match, "b", min(now, first.begin + _YEAR)) or last
-            elif first.begin >= last.end or (_NAMES_YEAR.search(match["b"]) and not _NAMES_YEAR.search(match["a"])):
+            elif first.begin >= last.end or (years == [False, True] and not first.relative):
                 first = _mention_in_group(match, "a", last.end - _MOMENT) or first  # the one before it
-            if first.begin >= last.end:
-                continue
             start = match.start() if match["lead"] else first.start
+            in_one = mention is not None and mention.start <= start and last.stop <= mention.stop  # Q1-2019
+            if in_one or first.begin >= last.end:
+                continue
             return first.begin, last.end, start, last.stop, first.relative and last.relative
     return None
 
