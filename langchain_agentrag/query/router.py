@@ -16,10 +16,11 @@ from langchain_agentrag.llm import LanguageModel, check_llm
 from langchain_agentrag.query.model_route import route_by_model
 from langchain_agentrag.query.rules import DIALOGUE, DOCUMENT_TYPES, TOOL_CALL, Route, RouteTargets, route_by_rules
 from langchain_agentrag.search.followup import HistoryTurn, complete_question, read_history
-from langchain_agentrag.times import EPOCH, document_time
+from langchain_agentrag.times import document_time
 from langchain_agentrag.types import Hit, Hits
 
-_SIMILAR_SCORE = 0.6  # share of the best score from which on hits are sorted by time
+_SIMILAR_TURN = 0.6  # share of the best score from which on turns and tool calls are sorted by time
+_SIMILAR_SCORE = 0.7  # the same of other documents
 _CANDIDATES_PER_HIT = 4  # candidates that are sorted by time, per hit wanted
 _SIMILAR_CONFIDENCE = 0.8  # share of the confidence without a time range from which on the time range is kept
 _RECENCY = timedelta(days=30)
@@ -223,22 +224,23 @@ def _search_arguments(
     merged: dict[str, Any] = {"mode": route.mode}
     if route.weights is not None and route.mode == "hybrid" and "fusion" not in options:
         merged["weights"] = route.weights
-    if route.newest_first and not _sorts_by_time(route):
+    if route.newest_first and not _is_of_the_past(route):
         merged["recency"] = _RECENCY
     if history is not None and route.by == "rules":
         merged["history"] = history
     metadata_filter = conjoin(parse(options.get("filter")), parse(route.filter))
     merged |= {**options, "filter": conjoin(metadata_filter, time_range_filter(route.after, route.before))}
     query = route.query_without_history if "history" in merged else route.query
-    return query, _CANDIDATES_PER_HIT * k if _sorts_by_time(route) and isinstance(k, int) else k, merged
+    return query, _CANDIDATES_PER_HIT * k if route.newest_first and isinstance(k, int) else k, merged
 
 
 def _may_drop_time(route: Route) -> bool:
     return route.time_is_optional and bool(route.after or route.before)
 
 
-def _sorts_by_time(route: Route) -> bool:
-    return route.newest_first and route.search_type in {"memory", "tool_history"}
+def _is_of_the_past(route: Route) -> bool:
+    """Return whether a route searches what an agent said or did."""
+    return route.search_type in {"memory", "tool_history"}
 
 
 def _more_confident(best: tuple[Hits, Route], latest: tuple[Hits, Route]) -> tuple[Hits, Route]:
@@ -254,13 +256,20 @@ def _is_sufficient(hits: Hits, route: Route) -> bool:
 
 
 def _routed_hits(result: Hits, route: Route, k: int) -> RoutedHits:
-    """Return the k first hits; of an agent's past, hits of about the best score come first, sorted from the newest."""
+    """Return the k first hits; if the newest come first, those of about the best score sorted from the newest.
+
+    A hit without a time keeps its place.
+    """
     hits = list(result)
-    if _sorts_by_time(route) and hits:
-        min_score = _SIMILAR_SCORE * hits[0].score
-        similar = [hit for hit in hits if hit.score >= min_score]
-        similar.sort(key=lambda hit: document_time(hit.metadata) or EPOCH, reverse=True)
-        hits = [*similar, *(hit for hit in hits if hit.score < min_score)]
+    if route.newest_first:
+        times = ((place, document_time(hit.metadata)) for place, hit in enumerate(hits))
+        dated = {place: time for place, time in times if time is not None}
+        share = _SIMILAR_TURN if _is_of_the_past(route) else _SIMILAR_SCORE
+        min_score = share * max((hits[place].score for place in dated), default=0.0)
+        similar = [place for place in dated if hits[place].score >= min_score]
+        newest = [hits[place] for place in sorted(similar, key=dated.__getitem__, reverse=True)]
+        for place, hit in zip(similar, newest, strict=True):
+            hits[place] = hit
     return RoutedHits(hits[:k], result, route)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from errno import errorcode
 from typing import Any, Literal, get_args
 
-from langchain_agentrag.query.time_expressions import MAX_QUESTION, TimeRange, time_range, with_short_gaps
+from langchain_agentrag.query.time_expressions import MAX_QUESTION, TimeRange, blank_titles, time_range, with_short_gaps
 from langchain_agentrag.text.tokenizer import to_simplified
 
 RouteType = Literal["hybrid", "vector", "keyword", "memory", "tool_history"]
@@ -38,7 +38,7 @@ class Route:
         sources: Only documents of these sources; empty for all.
         after, before: Only documents from this time range, with time zones; None for no bound.
         weights: Share of (vector, keyword); None lets the fusion rule choose.
-        newest_first: Whether the newest of the hits come first.
+        newest_first: Whether of hits of about the same score the newer come first.
         reasons: One sentence per decision.
         by: "rules", or "model" if a model's answer was used.
         fallback: Why a model's answer was not used, or not all of it; "" otherwise.
@@ -203,9 +203,17 @@ _PRODUCT_NAMES = frozenset(
 """Product names that look like identifiers."""
 
 _NEWEST = re.compile(
-    r"最新|最近|最后一次|最近一次|上次|上回|刚才|刚刚|\b(?:latest|newest|most\s+recent(?:ly)?|last\s+time)\b",
+    r"最新|最近(?!的?(?:[^，。？?\s]{0,4})(?:站|店|医院|银行|机场|酒店|餐厅|超市|路口|出口|网点|厕所|停车场|仓库|机房|分行|学校|充电桩|地铁))|最后一次|上次|上回|"
+    r"刚才|刚刚|目前|如今|眼下|现阶段|近来|近期|近日|这阵子|迄今|至今|截[至止](?:今[天日]|现在)|(?<!发)(?<!表)(?<!体)(?<!实)(?<!出)现在(?!分词|完成|进行|时)|"
+    r"当前(?!目录|行|页|用户|线程|路径|窗口|文件|分支|节点|进程|会话|时间|工作)|"
+    r"(?<![:/@.\w-])(?:latest|newest)(?![\w.-]*[\w-]|\s+tag\b)|\b(?:most\s+)?recent(?:ly)?\b|\blast\s+time\b|\blately\b|\bcurrently\b|\bnowadays\b|"
+    r"\bthese\s+days\b|\bat\s+(?:present|the\s+moment)\b|\bas\s+of\s+(?:now|today)\b|\bright\s+now\b|\bup\s+to\s+now\b|"
+    r"(?<=[^.!?:;]\s)now\b(?!\s+(?:that|and\s+then|on)\b|\s*[,(=])|"
+    r"\bcurrent\s+(?:status|state|version|release|price|policy|plan|rate|situation|owner|budget|address|phase|progress|number)\b",
     re.IGNORECASE,
 )
+_NEAREST = re.compile(r"[离距][^，。？?]{0,12}最近|附近|\bnearest\b|\bclosest\b", re.IGNORECASE)
+"""最近 is then a distance."""
 _REQUEST_PHRASE = re.compile(
     r"^(?:请|麻烦|帮我|帮忙|能不能|可以)*(?:帮我)?(?:查一?下|找一?下|搜一?下|搜索一?下|检索一?下|看一?下|告诉我)[，,:：]?\s*|"
     r"^(?:please\s+)?(?:can\s+you\s+|could\s+you\s+)?(?:search\s+for|look\s+up|look\s+for|find\s+me|show\s+me)\s+",
@@ -241,6 +249,7 @@ def route_by_rules(question: str, query: str, targets: RouteTargets, now: dateti
     after, before = (time.after, time.before) if time is not None else (None, None)
     if time is not None:
         reasons.append(f"“{time.words}” is {_format_time(after)} to {_format_time(before)}")
+    newest = _asks_for_newest(simplified, reasons)
     return Route(
         question=question,
         query=_search_text(query, read, time),
@@ -251,7 +260,7 @@ def route_by_rules(question: str, query: str, targets: RouteTargets, now: dateti
         after=after,
         before=before,
         weights=weights if search_type not in {"keyword", "vector"} else None,
-        newest_first=search_type == "tool_history" or bool(_NEWEST.search(simplified)),
+        newest_first=newest or search_type == "tool_history",
         reasons=tuple(reasons) or ("nothing names a place, a time or an exact word",),
         time_is_optional=time is not None and not time.relative and search_type not in {"memory", "tool_history"},
     )
@@ -333,6 +342,15 @@ def _match_exact_terms(question: str, reasons: list[str]) -> tuple[RouteType | N
         return "keyword", None
     reasons.append(f"{named}: words weigh more")
     return None, EXACT_TERM_WEIGHTS
+
+
+def _asks_for_newest(question: str, reasons: list[str]) -> bool:
+    """Return whether a question asks for what is newest or holds now; the words in a title or a quotation do not."""
+    match = _NEWEST.search(blank_titles(question))
+    if match is None or (match[0].startswith("最近") and _NEAREST.search(question)):
+        return False
+    reasons.append(f"“{match[0]}” asks for the newest: of hits of about the same score the newer come first")
+    return True
 
 
 def _search_text(query: str, question: str, time: TimeRange | None) -> str:

