@@ -60,7 +60,8 @@ class DualIndexer:
     Args:
         path: Folder of the store; created if absent.
         embeddings: A LangChain `Embeddings`, a LlamaIndex embedding, "local", "hash", a sentence-transformers model
-            name or folder. None takes what the store was built with if it was named by a string, else "local".
+            name or folder, or "openai:text-embedding-3-small" and other names of LangChain's `init_embeddings`. None
+            takes what the store was built with if it was named by a string, else "local".
         chunking: Size of the chunks.
         analyzer: Analyzer of the keyword index; None takes that of the last time. A different one is an error.
         reanalyze: Accept a different analyzer and analyse everything again (nothing is embedded again).

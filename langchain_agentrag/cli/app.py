@@ -119,7 +119,7 @@ def index(
         typer.Option(
             "--embeddings",
             envvar="AGENTRAG_EMBEDDINGS",
-            help="local, hash, or a model name; default: what the store has.",
+            help="local, hash, provider:model, or a model name; default: what the store has.",
         ),
     ] = None,
     json: JsonOption = False,

@@ -199,6 +199,7 @@ def test_usage_errors_are_two(shell: Shell, tmp_path: Path):
         ("search", "x", "--filter", '{"a": {"$near": 1}}'),
         ("search", "x", "--agent", ""),
         ("search", "x", "--recency", "bald"),
+        ("search", "x", "--recency", "1969-12-25"),  # a date is no length of time
         ("delete",),
         ("delete", "--yes"),
     ],
