@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from enum import Enum
 from functools import partial
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -92,6 +93,7 @@ _TO_METADATA: Final[tuple[tuple[Any, Convert], ...]] = (
     ((list, tuple), lambda value: [to_metadata(part) for part in value]),
     ((set, frozenset), lambda value: sorted((to_metadata(part) for part in value), key=repr)),
     (tuple(_METADATA_TYPES), lambda value: value),  # a driver's own subclasses
+    (Enum, lambda value: value.name),  # as SQLAlchemy stores it
     (object, str),
 )
 _TO_TEXT: Final[tuple[tuple[Any, Convert], ...]] = (

@@ -6,6 +6,8 @@ import asyncio
 import datetime as dt
 import shutil
 import warnings
+from decimal import Decimal
+from enum import Enum
 
 import pytest
 import sqlalchemy as sa
@@ -212,6 +214,28 @@ def test_statements_of_sqlalchemy_are_run_with_their_values(customers):
     assert loaded(chosen, parameters={"number": 2}) == {"客户:2": "Ada"}
     with Session(customers) as session:
         assert loaded(session.query(Customer).filter_by(name="Ada")) == {"客户:2": "Ada"}
+
+
+def test_a_select_gives_the_types_that_are_declared(fresh):
+    kinds = Enum("Kind", ["open", "closed"])
+    table = sa.Table(
+        "orders",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("at", sa.DateTime),
+        sa.Column("data", sa.JSON),
+        sa.Column("kind", sa.Enum(kinds)),
+        sa.Column("price", sa.Numeric(10, 2)),
+    )
+    row = {"id": 1, "at": dt.datetime(2026, 5, 1, 8), "data": {"色": ["红"]}, "price": Decimal("9.50")}
+    for kind in ("sqlite", "postgresql", "mariadb"):
+        engine = fresh(kind)
+        table.metadata.create_all(engine)
+        with engine.begin() as connection:
+            connection.execute(table.insert().values(**row, kind=kinds.open))
+        (item,) = DatabaseConnector(engine, query=sa.select(table), key="id").items()
+        assert item.load()[0].metadata == {"type": "row", "table": "orders", **row, "kind": "open"}
+        table.metadata.drop_all(engine)
 
 
 def test_a_text_binds_its_parameters_and_runs_as_written_without(customers):
