@@ -196,6 +196,21 @@ def test_an_asynchronous_iterable_runs_in_its_own_loop_and_does_not_block_it(sto
     assert len(ids(store)) == 22
 
 
+def test_a_cancelled_sync_ends_and_deletes_nothing(store):
+    async def slow() -> AsyncIterator[Document]:
+        yield Document("word 0", id="0")
+        await asyncio.sleep(60)
+
+    store.sync([Document(f"word {n}", id=str(n)) for n in range(3)], name="notes")
+
+    async def main() -> None:
+        await asyncio.wait_for(store.async_sync(slow(), name="notes"), 0.2)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+    assert ids(store) == {"0", "1", "2"}
+
+
 # -- owners -----------------------------------------------------------------------------------------------------------
 
 
