@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from langchain_agentrag.lazy_imports import lazy_getattr
+from langchain_agentrag.lazy_imports import lazy_getattr, provide
 
 if TYPE_CHECKING:
     from langchain_agentrag.agent.budget import RetrievalBudget
@@ -116,6 +116,8 @@ __getattr__ = lazy_getattr(
         "types": ["Hit", "Hits", "SourceDocument"],
     },
 )
+
+provide("connector of a path", "langchain_agentrag.connectors.files", "FileSystemConnector")  # for `DualIndexer.sync`
 
 
 def __dir__() -> list[str]:

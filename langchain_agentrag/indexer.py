@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
-from langchain_agentrag.connector import check_connector
+from langchain_agentrag.connector import BaseConnector
 from langchain_agentrag.embedding import Embedder, check_embedder_spec
 from langchain_agentrag.errors import ScopeError, StoreMismatchError, UsageError
 from langchain_agentrag.ingest.documents import (
@@ -23,6 +23,7 @@ from langchain_agentrag.ingest.documents import (
     with_precomputed_vectors,
 )
 from langchain_agentrag.ingest.pipeline import Pipeline
+from langchain_agentrag.ingest.sources import as_connector, documents_of_loop
 from langchain_agentrag.ingest.sync import sync as run_sync
 from langchain_agentrag.isolation_check import verify_deep
 from langchain_agentrag.metadata import short_repr
@@ -44,7 +45,6 @@ from langchain_agentrag.times import add_duration, check_duration
 from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 
 if TYPE_CHECKING:
-    from langchain_agentrag.connector import BaseConnector
     from langchain_agentrag.ingest.chroma_import import Owner
 
 ProgressCallback = Callable[[Progress], None]
@@ -60,7 +60,8 @@ class DualIndexer:
     Args:
         path: Folder of the store; created if absent.
         embeddings: A LangChain `Embeddings`, a LlamaIndex embedding, "local", "hash", a sentence-transformers model
-            name or folder. None takes what the store was built with if it was named by a string, else "local".
+            name or folder, or "openai:text-embedding-3-small" and other names of LangChain's `init_embeddings`. None
+            takes what the store was built with if it was named by a string, else "local".
         chunking: Size of the chunks.
         analyzer: Analyzer of the keyword index; None takes that of the last time. A different one is an error.
         reanalyze: Accept a different analyzer and analyse everything again (nothing is embedded again).
@@ -268,22 +269,41 @@ class DualIndexer:
         return await asyncio.to_thread(self.index_documents, documents, agent_id, **options)
 
     @store_call
-    def sync(self, connector: BaseConnector, *, on_progress: ProgressCallback | None = None) -> SyncReport:
+    def sync(
+        self,
+        source: Any,  # noqa: ANN401  (see Args)
+        *,
+        name: str | None = None,
+        agent_id: str | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> SyncReport:
         """Bring the store in step with a source: index what is new or changed, delete what is gone.
 
+        Args:
+            source: A connector; the path of a folder or file; a LangChain loader or LlamaIndex reader; an iterable of
+                documents, as for `index_documents`.
+            name: Identity of the source, for documents and loaders: a sync deletes what the last one of the same name
+                and agent had and this one has not. Optional for a path, where it begins the document ids.
+            agent_id: Owner of the documents, or None for shared; a connector has its own.
+            on_progress: Called as documents are done.
+
         Raises:
-            UsageError: it is no connector.
+            UsageError: it is no source, or has no name.
             ConnectorError: the source cannot be listed; nothing was deleted.
+            InvalidDocumentError: a document cannot be stored; nothing was deleted.
         """
-        check_agent_id(check_connector(connector).agent_id)
+        connector = as_connector(source, name=name, agent_id=agent_id, store=self.path)
+        check_agent_id(connector.agent_id)
         with self._pipeline(on_progress, getattr(connector, "total", None)) as pipeline:
             run_sync(self._store, connector, pipeline)
         self.expire(at_least=EXPIRY_SWEEP_THRESHOLD)
         return pipeline.report
 
-    async def async_sync(self, connector: BaseConnector, **options: Any) -> SyncReport:  # noqa: ANN401
-        """`sync` in a worker thread."""
-        return await asyncio.to_thread(self.sync, connector, **options)
+    async def async_sync(self, source: Any, **options: Any) -> SyncReport:  # noqa: ANN401
+        """`sync` in a worker thread; the documents may also be an asynchronous iterable."""
+        if hasattr(source, "__aiter__"):
+            source = documents_of_loop(source, asyncio.get_running_loop())
+        return await asyncio.to_thread(self.sync, source, **options)
 
     @store_call
     def delete(
@@ -576,18 +596,32 @@ class AgentView:
         """Add or replace documents of this agent; see `DualIndexer.index_documents`."""
         return self._indexer.index_documents(documents, self._agent, split=split, ttl=ttl, on_progress=on_progress)
 
-    def sync(self, connector: BaseConnector, *, on_progress: ProgressCallback | None = None) -> SyncReport:
+    def sync(
+        self,
+        source: Any,  # noqa: ANN401
+        *,
+        name: str | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> SyncReport:
         """Bring this agent's documents in step with a source of its own; see `DualIndexer.sync`.
 
         Raises:
-            ScopeError: the connector yields documents for another owner.
+            ScopeError: the source has documents for another owner.
         """
-        if check_connector(connector).agent_id != self._agent:
+        if not isinstance(source, BaseConnector):
+            return self._indexer.sync(source, name=name, agent_id=self._agent, on_progress=on_progress)
+        if source.agent_id != self._agent:
             raise ScopeError(
-                f"A view of agent {self._agent!r} cannot sync a connector of {connector.agent_id!r}: "
+                f"A view of agent {self._agent!r} cannot sync a connector of {source.agent_id!r}: "
                 f"make the connector with agent_id={self._agent!r}."
             )
-        return self._indexer.sync(connector, on_progress=on_progress)
+        return self._indexer.sync(source, name=name, on_progress=on_progress)
+
+    async def async_sync(self, source: Any, **options: Any) -> SyncReport:  # noqa: ANN401
+        """`sync` in a worker thread; the documents may also be an asynchronous iterable."""
+        if hasattr(source, "__aiter__"):
+            source = documents_of_loop(source, asyncio.get_running_loop())
+        return await asyncio.to_thread(self.sync, source, **options)
 
     def delete(
         self,
@@ -738,7 +772,3 @@ def _check_store_options(
     seconds = isinstance(result_cache, int | float) and not isinstance(result_cache, bool)
     if not seconds or not 0 <= result_cache < math.inf:  # type: ignore[operator]
         raise UsageError(f"result_cache={result_cache!r}: give seconds, 0 for none.")
-
-
-if TYPE_CHECKING:
-    from langchain_agentrag.connector import BaseConnector

@@ -1,4 +1,4 @@
-"""Lazy imports of a package's public names, with a clear error where an extra is not installed."""
+"""Lazy imports: a package's public names, with a clear error where an extra is missing; defaults of the core."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_agentrag.errors import MissingExtraError
+
+_PROVIDED: dict[str, tuple[str, str]] = {}
+
+
+def provide(role: str, module: str, name: str) -> None:
+    """Name the object that a lower layer gets for a role; it is imported on first use.
+
+    So the core can use a default from a layer above it that it does not know.
+    """
+    _PROVIDED[role] = (module, name)
+
+
+def provided(role: str) -> Any:  # noqa: ANN401  (any object)
+    """Return the object of a role, see `provide`."""
+    module, name = _PROVIDED[role]
+    return getattr(importlib.import_module(module), name)
 
 
 def lazy_getattr(

@@ -40,13 +40,14 @@ _EPOCH_DECIMAL = re.compile(r"[0-9]{10}\.[0-9]{1,9}")
 _UTC_SUFFIX = re.compile(r"(?<=\d)\s*\b(?:UTC|GMT)$")
 # RFC 5322, section 3.3
 _MAIL_DATE = re.compile(r"(?:[A-Z][a-z]{2},\s*)?\d{1,2} [A-Z][a-z]{2} \d{4} \d{1,2}:\d{2}")
-_RELATIVE = re.compile(r"(?P<count>\d{1,6})\s*(?P<unit>min|m|h|d|w|分钟|小时|天|周)", re.IGNORECASE)
-_RELATIVE_UNITS = {
-    **dict.fromkeys(("min", "m", "分钟"), timedelta(minutes=1)),
-    **dict.fromkeys(("h", "小时"), timedelta(hours=1)),
-    **dict.fromkeys(("d", "天"), timedelta(days=1)),
-    **dict.fromkeys(("w", "周"), timedelta(weeks=1)),
+_UNITS = {
+    **dict.fromkeys(("s", "sec", "second", "seconds", "秒", "秒钟"), timedelta(seconds=1)),
+    **dict.fromkeys(("min", "m", "minute", "minutes", "分", "分钟"), timedelta(minutes=1)),
+    **dict.fromkeys(("h", "hour", "hours", "小时", "个小时"), timedelta(hours=1)),
+    **dict.fromkeys(("d", "day", "days", "天"), timedelta(days=1)),
+    **dict.fromkeys(("w", "week", "weeks", "周", "星期", "个星期"), timedelta(weeks=1)),
 }
+_DURATION = re.compile(rf"(?P<count>[0-9]{{1,6}})\s*(?P<unit>{'|'.join(_UNITS)})", re.IGNORECASE)
 _TIME_FORMATS = (
     "a datetime, a date, or text such as '2024-05-01', '2024-05-01T08:00:00+08:00'; without a zone it is UTC"
 )
@@ -108,33 +109,31 @@ def check_time(name: str, value: object, now: datetime | None = None) -> datetim
     Args:
         name: Name of the argument, for the message.
         value: Its value.
-        now: When set, text such as "90min", "36h", "7d", "2w", "7天" is a time that long before it.
+        now: When set, a duration ("90min", "36h", "7d", "2 weeks", "7天", a timedelta) is a time that long before it.
 
     Raises:
         InvalidQueryError: the value is not a time.
     """
-    relative = _RELATIVE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if relative is not None and now is not None:
+    ago = value if isinstance(value, timedelta) else _parse_duration(value)
+    if ago is not None and now is not None:
         try:
-            return now - int(relative["count"]) * _RELATIVE_UNITS[relative["unit"].lower()]
+            return now - ago
         except OverflowError:
             return _FIRST
     time = parse_time(value)
     if time is None:
-        relative_formats = "" if now is None else "; or how long ago: '36h', '7d'"
+        relative_formats = "" if now is None else "; or how long ago: '36h', '7d', timedelta(days=7)"
         raise InvalidQueryError(f"{name}={short_repr(value)} is not a time: use {_TIME_FORMATS}{relative_formats}.")
     return time
 
 
 def check_duration(name: str, value: object) -> timedelta:
-    """Return a positive duration argument; a number is seconds, and text is like "36h", "7d", "7天".
+    """Return a positive duration argument: a timedelta, a number of seconds, or text like "90s", "36h", "7d", "7天".
 
     Raises:
         InvalidQueryError: the value is anything else.
     """
-    duration = value
-    if isinstance(value, str) and (text := _RELATIVE.fullmatch(value.strip())) is not None:
-        duration = int(text["count"]) * _RELATIVE_UNITS[text["unit"].lower()]
+    duration = _parse_duration(value) or value
     if isinstance(duration, int | float) and not isinstance(duration, bool) and -math.inf < duration < math.inf:
         seconds = duration
         try:
@@ -146,6 +145,17 @@ def check_duration(name: str, value: object) -> timedelta:
             f"{name}={short_repr(value)} must be a positive duration: timedelta(days=7), '7d', or a number of seconds."
         )
     return duration
+
+
+def _parse_duration(value: object) -> timedelta | None:
+    """Return the duration of a text such as "36h"; None when it is something else."""
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        return None
+    try:
+        return int(match["count"]) * _UNITS[match["unit"].lower()]
+    except OverflowError:
+        return timedelta.max
 
 
 def add_duration(start: datetime, duration: timedelta) -> datetime:

@@ -439,10 +439,9 @@ def test_what_is_no_store_is_refused_at_once_with_the_remedy(world, monkeypatch,
 
 @pytest.mark.parametrize("value", ["folder", Path("folder"), None, 5])
 def test_a_source_or_a_retriever_that_is_none_is_refused_at_once(world, value):
+    syncs = (world.indexer.sync, world.indexer.for_agent("lina").sync)
     for use in (
-        world.indexer.sync,
-        world.indexer.for_agent("lina").sync,
-        lambda source: asyncio.run(world.indexer.async_sync(source)),
+        *(syncs if value is None or value == 5 else ()),
         llama_index.ConnectorReader,
         llama_index.AgentQueryEngine,
         llama_index.AgentQueryEngine.from_args,

@@ -11,9 +11,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings, SourceDocument
+from langchain_agentrag.cli.options import parse_duration
+from langchain_agentrag.cli.sync_config import read_source_file
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
+from langchain_agentrag.llama_index import HybridMemoryBlock
+from langchain_agentrag.search.options import check_request
 from langchain_agentrag.search.ranking import MAX_RECENCY_BOOST
 from langchain_agentrag.testing import assert_consistent, assert_isolated
+from langchain_agentrag.times import check_duration, check_time
 from tests.contracts.reference import MemoryConnector
 from tests.fakes import FixedClock
 
@@ -355,3 +360,24 @@ def test_deleting_by_time_takes_no_document_without_one(indexer: DualIndexer) ->
     assert indexer.delete(["new", "undated"], before=NOON).deleted == 1
     with pytest.raises(UsageError, match="delete everything"):
         indexer.delete(filter={})
+
+
+@pytest.mark.parametrize("value", ["90s", "36h", "7d", "2 weeks", "7天", dt.timedelta(days=7)])
+def test_one_rule_holds_for_every_option_that_takes_a_duration(value, tmp_path) -> None:
+    """`recency` and `ttl` take what `after` takes as an age, on the command line too."""
+    ago = NOON - check_time("after", value, NOON)
+    assert check_duration("recency", value) == ago
+    options = {"recency": value, "after": value, "before": value}
+    checked = check_request("q", 1, agent_id=None, options=options, present=NOON)
+    bounds = [part.operand for part in checked.condition.parts]
+    assert (checked.recency, bounds) == (ago, [NOON - ago] * 2)
+    with DualIndexer(tmp_path / "store", "hash", clock=lambda: NOON) as indexer:
+        indexer.index_documents(["a text"], ttl=value)
+        assert indexer.get()[0].metadata["expires_at"] == NOON + ago
+        block = HybridMemoryBlock(indexer=indexer, agent_id="lina", half_life=value, ttl=value)
+        assert (block.half_life, block.ttl) == (ago, ago)
+    if isinstance(value, str):
+        assert parse_duration(value, "--recency") == ago
+        source = '[[source]]\nname = "n"\ntype = "files"\npath = "."\n'
+        (tmp_path / "sync.toml").write_text(f'store = "s"\ninterval = "{value}"\n{source}', encoding="utf-8")
+        assert read_source_file(tmp_path / "sync.toml").interval == ago

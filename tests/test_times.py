@@ -144,7 +144,21 @@ def test_an_expiry_that_is_no_time_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ago"), [("90min", 1.5), ("36h", 36), ("7d", 168), ("2w", 336), ("7天", 168), ("3 小时", 3)]
+    ("text", "ago"),
+    [
+        ("90min", 1.5),
+        ("36h", 36),
+        ("7d", 168),
+        ("2w", 336),
+        ("7天", 168),
+        ("3 小时", 3),
+        ("1800s", 0.5),
+        ("36 Hours", 36),
+        ("2 weeks", 336),
+        ("90分钟", 1.5),
+        ("3600秒", 1),
+        ("2个星期", 336),
+    ],
 )
 def test_how_long_ago(text: str, ago: float) -> None:
     assert check_time("after", text, MAY_DAY) == MAY_DAY - dt.timedelta(hours=ago)

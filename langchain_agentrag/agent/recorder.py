@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from langchain_agentrag.agent.quarantine import Rule, quarantined
@@ -140,13 +140,15 @@ class MemoryRecorder:
         self._problems.append(f"{type(error).__name__}: {error}")
         logger.warning("a memory was not recorded, or not indexed: %s", error, exc_info=error)
 
-    def forget(self, agent_id: str, *, session: str | None = None, before: datetime | None = None) -> int:
+    def forget(
+        self, agent_id: str, *, session: str | None = None, before: datetime | timedelta | str | None = None
+    ) -> int:
         """Erase recorded entries of an agent from the table and the store, and return how many.
 
         Args:
             agent_id: The agent.
             session: Only of this session.
-            before: Only from before this time; without a zone it is UTC.
+            before: Only from before this time, as for `DualIndexer.delete`; "30d" keeps those of the last 30 days.
 
         Raises:
             ScopeError: the agent is not valid.
@@ -154,7 +156,7 @@ class MemoryRecorder:
             StoreError: nothing finds them any more, but some could not be erased from the store's files yet.
         """
         agent = _check_agent(agent_id)
-        before = None if before is None else check_time("before", before)
+        before = None if before is None else check_time("before", before, datetime.now(UTC))
         with self._lock:
             self._seen.clear()
             self._unindexed.pop(agent, None)

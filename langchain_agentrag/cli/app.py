@@ -119,7 +119,7 @@ def index(
         typer.Option(
             "--embeddings",
             envvar="AGENTRAG_EMBEDDINGS",
-            help="local, hash, or a model name; default: what the store has.",
+            help="local, hash, provider:model, or a model name; default: what the store has.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -127,6 +127,7 @@ def index(
     """Index files and folders; a second run indexes only what changed."""
     from langchain_agentrag.connectors.files import FileSystemConnector
     from langchain_agentrag.indexer import DualIndexer
+    from langchain_agentrag.ingest.sources import store_within
 
     if name is not None and len(paths) > 1:
         msg = f"one name for {len(paths)} paths: index them one by one, each with its own."
@@ -135,7 +136,7 @@ def index(
     try:
         with DualIndexer(store, embeddings=embeddings) as indexer:
             for path in paths:
-                excluded = [*(exclude or ()), *_store_inside(path, store)]
+                excluded = [*(exclude or ()), *store_within(path, store)]
                 connector = FileSystemConnector(path, glob=glob or "**/*", exclude=excluded, agent_id=agent, name=name)
                 with progress_bar(stderr_console(), f"Indexing {path.name or path}", connector) as update:
                     report += indexer.sync(connector, on_progress=update)
@@ -145,12 +146,6 @@ def index(
     print_result(render.sync_report_view(report), report, as_json=json)
     if report.failed and not (report.added or report.updated or report.unchanged):
         raise typer.Exit(1)
-
-
-def _store_inside(folder: Path, store: Path) -> list[str]:
-    """Return the path of a store inside the folder that is indexed: it must not index itself."""
-    folder, store = folder.resolve(), store.resolve()
-    return [store.relative_to(folder).as_posix()] if folder != store and store.is_relative_to(folder) else []
 
 
 app.command("sync")(handle_errors(sync.sync))

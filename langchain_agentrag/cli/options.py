@@ -59,17 +59,17 @@ def open_store(store: Path) -> DualIndexer:
 
 
 def parse_duration(text: str | None, option: str) -> timedelta | None:
-    """Parse a length of time such as 36h, 7d or 2w.
+    """Parse a length of time such as 90s, 36h, 7d or 2w.
 
     Raises:
         typer.BadParameter: it is something else.
     """
-    from langchain_agentrag.times import EPOCH, check_duration, check_time
+    from langchain_agentrag.times import check_duration
 
     if text is None:
         return None
     try:
-        return check_duration(option, EPOCH - check_time(option, text, EPOCH))
+        return check_duration(option, text)
     except UsageError as error:
         raise typer.BadParameter(f"{text!r} is no length of time: write 36h, 7d, 2w.", param_hint=option) from error
 

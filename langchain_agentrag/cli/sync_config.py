@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from langchain_agentrag.connector import BaseConnector
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.scope import check_agent_id
-from langchain_agentrag.times import EPOCH, check_duration, check_time
+from langchain_agentrag.times import check_duration
 
 _REFERENCE = re.compile(r"\$(?:(?P<escaped>\$)\{|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{(?P<bad>[^}]*)\}?)")
 _PASSWORD = re.compile(r"://[^/@\s:]*:(?P<password>[^/@\s]+)@")
@@ -442,8 +442,7 @@ class _Validator:
         if not isinstance(text, str):
             return _DEFAULT_INTERVAL
         try:
-            seconds = re.fullmatch(r"(\d{1,6})\s*s", text)
-            return check_duration("interval", int(seconds[1]) if seconds else EPOCH - check_time("", text, EPOCH))
+            return check_duration("interval", text)
         except UsageError:
             self._add_problem('interval must be a length of time: "30s", "5min", "2h"', None, "interval")
             return _DEFAULT_INTERVAL

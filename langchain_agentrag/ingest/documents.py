@@ -45,10 +45,17 @@ def as_source_documents(documents: Iterable[Any], agent_id: str | None) -> Itera
         InvalidDocumentError: one of them cannot be stored; the message says which and why.
         ScopeError: one of them names another agent.
     """
-    if isinstance(documents, str | bytes | Mapping | SourceDocument) or hasattr(documents, "page_content"):
-        raise UsageError(f"Cannot index a single {type(documents).__name__}: pass a list of documents, even of one.")
+    single = isinstance(documents, str | bytes | Mapping | SourceDocument)
+    if single or hasattr(documents, "page_content") or hasattr(documents, "get_content"):
+        raise UsageError(
+            f"Cannot index a single {type(documents).__name__}: pass a list of documents, even of one; the files of a "
+            "folder are indexed by sync(path)."
+        )
     if not isinstance(documents, Iterable):
-        raise UsageError(f"Cannot index {documents!r}: pass a list of documents.")
+        raise UsageError(
+            f"Cannot index {short_repr(documents)}: pass a list of documents; a path, a loader or a connector is "
+            "indexed by sync(…)."
+        )
     return _convert_all(documents, agent_id)
 
 

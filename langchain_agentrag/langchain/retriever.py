@@ -104,8 +104,10 @@ class HybridRetriever(ConfiguredRetriever):
 
     _bound: Any = PrivateAttr(default=None)
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, indexer: DualIndexer | None = None, /, **fields: Any) -> None:
+        fields = fields if indexer is None else {"indexer": indexer, **fields}
         check_indexer(fields.get("indexer"), type(self).__name__)
+        check_option_names(fields, type(self).model_fields, f"{type(self).__name__}()")
         super().__init__(**fields)
 
     @field_validator("agent_id")

@@ -41,8 +41,9 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         k: Number of messages to recall.
         across_sessions: Whether messages of the agent's other sessions are recalled too.
         query_messages: How many of the last messages form the query.
-        half_life: Age at which the recency bonus is halved (`recency` of a search); None for no bonus.
-        ttl: Time to live of messages; None for no expiry.
+        half_life: Age at which the recency bonus is halved, as `recency` of a search: a timedelta, seconds, or "7d";
+            None for no bonus.
+        ttl: Time to live of messages, the same; None for no expiry.
         max_chars: Maximum length of the recalled text in characters, without the fence around it.
         clock: Function that returns the current time, for messages without one.
         safety: Protection against prompt injection in recalled text.
@@ -71,9 +72,9 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
     def _valid_agent(cls, value: str) -> str:
         return require_agent_id(value, "A memory block")
 
-    @field_validator("half_life", "ttl")
+    @field_validator("half_life", "ttl", mode="before")
     @classmethod
-    def _positive(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
+    def _positive(cls, value: Any, info: ValidationInfo) -> timedelta | None:
         return None if value is None else check_duration(info.field_name or "", value)
 
     def for_agent(self, agent_id: str) -> Self:

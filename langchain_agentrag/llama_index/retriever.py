@@ -71,7 +71,7 @@ class HybridRetriever(BaseRetriever):
         **options: Any,
     ) -> None:
         check_indexer(indexer, "HybridRetriever")
-        check_option_names(options, dict.fromkeys(RETRIEVER_OPTIONS))
+        check_option_names(options, dict.fromkeys(RETRIEVER_OPTIONS), count="similarity_top_k")
         check_request("", similarity_top_k, agent_id=agent_id, options=options)
         self._indexer, self._k = indexer, similarity_top_k
         self._agent, self._bound = check_agent_id(agent_id), parse_filters(filters)

@@ -98,7 +98,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         **options: Any,
     ) -> None:
         check_indexer(indexer, "HybridVectorStore")
-        check_option_names(options, dict.fromkeys(_ALLOWED_OPTIONS))
+        check_option_names(options, dict.fromkeys(_ALLOWED_OPTIONS), count="similarity_top_k")
         check_request("", 1, agent_id=agent_id, options=options)
         super().__init__(stores_text=True, agent_id=check_agent_id(agent_id), explain=explain)
         self._indexer, self._bound, self._defaults = indexer, parse_filters(filters), options
@@ -282,7 +282,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         return self._result(request, await self._indexer.asearch(request.text, request.fetch, **request.options))
 
     def _engine_query(self, query: VectorStoreQuery, call: dict[str, Any]) -> _EngineQuery:
-        check_option_names(call, dict.fromkeys((*_ALLOWED_OPTIONS, "mmr_threshold")))
+        check_option_names(call, dict.fromkeys((*_ALLOWED_OPTIONS, "mmr_threshold")), count="similarity_top_k")
         mode = _MODES.get(query.mode)
         if mode is None:
             raise InvalidQueryError(

@@ -209,14 +209,15 @@ class SearchOptions(TypedDict, total=False):
         "Embedding of the query, if the caller has it already.",
     )]  # fmt: skip
     after: Annotated[Any, Option(
-        _check_bound, 'a datetime, a date, ISO text, or an age such as "36h", "7d"; without a zone UTC', "none",
+        _check_bound,
+        'a datetime, a date, ISO text, or an age such as "36h", "7d", a timedelta; without a zone UTC', "none",
         "Keeps documents whose time is this or later; documents without a time are left out.",
     )]  # fmt: skip
     before: Annotated[Any, Option(
         _check_bound, "like `after`", "none", "Keeps documents whose time is earlier than this.",
     )]  # fmt: skip
     recency: Annotated[timedelta | float | str | None, Option(
-        check_duration, 'a timedelta, seconds > 0, or text such as "36h", "7d"', "none",
+        check_duration, 'text such as "36h", "7d", a timedelta, or seconds > 0', "none",
         "Half-life of a bonus for recent documents, which reorders hits of nearly equal scores.",
     )]  # fmt: skip
     now: Annotated[Any, Option(
@@ -371,8 +372,15 @@ def check_request(
     )
 
 
+_COUNT_NAMES = frozenset({
+    "top_k", "topk", "top_n", "limit", "n_results", "num_results", "max_results", "n", "size", "count", "number",
+    "similarity_top_k", "k",
+})  # fmt: skip
+"""What libraries call the number of hits."""
+
+
 def check_option_names(
-    options: Mapping[str, Any] | SearchOptions, known: Iterable[str], call: str | None = None
+    options: Mapping[str, Any] | SearchOptions, known: Iterable[str], call: str | None = None, *, count: str = "k"
 ) -> None:
     """Refuse unknown options: one that is ignored is worse than an error.
 
@@ -380,6 +388,7 @@ def check_option_names(
         options: Options or keyword arguments by name.
         known: Names that are accepted.
         call: What was called, when it is no search: "delete()".
+        count: Name of the number of hits, which other libraries call `top_k`, `limit` or `n_results`.
 
     Raises:
         InvalidQueryError: an unknown search option; the message suggests the closest known one.
@@ -391,6 +400,8 @@ def check_option_names(
         return
     close = difflib.get_close_matches(unknown[0], known, 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
+    if (call is None or count in known) and _COUNT_NAMES & set(unknown):
+        hint = f" The number of hits is {count!r}."
     agent = " The agent is bound beforehand, with for_agent()." if unknown[0].startswith("agent") else ""
     names = ", ".join(map(repr, unknown))
     if call is not None:

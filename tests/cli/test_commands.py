@@ -199,6 +199,7 @@ def test_usage_errors_are_two(shell: Shell, tmp_path: Path):
         ("search", "x", "--filter", '{"a": {"$near": 1}}'),
         ("search", "x", "--agent", ""),
         ("search", "x", "--recency", "bald"),
+        ("search", "x", "--recency", "1969-12-25"),  # a date is no length of time
         ("delete",),
         ("delete", "--yes"),
     ],
@@ -306,3 +307,17 @@ def test_a_store_inside_the_folder_does_not_index_itself(docs: Path):
     shell = Shell(docs / "agentrag_store")
     assert shell.json("index", docs, "--embeddings", "hash")["added"] == 3
     assert shell.json("index", docs)["unchanged"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("cohere:embed-v3", "langchain-cohere"), ("opnai:x", "'openai'"), ("locl", "'local'")]
+)
+def test_the_name_of_a_model_is_refused_with_its_own_remedy_and_no_store_is_made(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+):
+    monkeypatch.setitem(sys.modules, "langchain_cohere", None)
+    result = Shell(tmp_path / "made")("index", docs, "--embeddings", name, code=2)
+    output = " ".join((result.stdout + result.stderr).split())
+    assert remedy in output
+    assert "agentrag[sentence-transformers]" not in output
+    assert not (tmp_path / "made").exists()

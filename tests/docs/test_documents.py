@@ -35,8 +35,9 @@ def offline(code: str) -> str:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder such as the README supposes: with `docs/` in it."""
-    shutil.copytree(SAMPLES, tmp_path / "docs")
+    """A folder such as the README supposes: a clone, with `docs/` in it."""
+    for folder in ("docs", SAMPLES.relative_to(ROOT)):
+        shutil.copytree(SAMPLES, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AGENTRAG_EMBEDDINGS", "hash")
     return tmp_path

@@ -14,6 +14,7 @@ import pytest
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 from pydantic import BaseModel, SecretStr
 
+from langchain_agentrag import DualIndexer
 from langchain_agentrag.embedding import (
     Embedder,
     HashingEmbeddings,
@@ -491,6 +492,71 @@ def test_missing_library_names_the_extra(monkeypatch, tmp_path):
     for spec in ("BAAI/bge-small-zh-v1.5", tmp_path):
         with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[sentence-transformers\]"):
             resolve_embedder(spec)
+
+
+# -- names of LangChain's init_embeddings -------------------------------------------------------------------------
+
+OPENAI = """
+from langchain_agentrag import HashingEmbeddings
+
+class OpenAIEmbeddings(HashingEmbeddings):
+    def __init__(self, model, **options):
+        super().__init__(16)
+        self.model = model
+"""
+
+
+@pytest.fixture
+def openai(monkeypatch, tmp_path):
+    """A stand-in for the package langchain-openai, loaded by LangChain's own init_embeddings."""
+    from langchain.embeddings import base
+
+    (tmp_path / "langchain_openai.py").write_text(OPENAI, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "langchain_openai", raising=False)
+    base._get_embeddings_class_creator.cache_clear()
+    yield
+    base._get_embeddings_class_creator.cache_clear()
+    sys.modules.pop("langchain_openai", None)
+
+
+def test_the_model_of_a_provider_is_named_and_a_store_reopens_with_its_name(openai, tmp_path):
+    for name in ("openai:text-embedding-3-small", "OpenAI: text-embedding-3-small"):
+        model = resolve_embedder(name)
+        assert model.dimension == 16
+        assert "text-embedding-3-small" in model.name
+    with DualIndexer(tmp_path / "store", "openai:text-embedding-3-small") as indexer:
+        indexer.index_documents(["张三住在北京"])
+    with DualIndexer(tmp_path / "store") as indexer:
+        assert indexer.search("张三住在北京", mode="vector")[0].score > 0
+    with DualIndexer(tmp_path / "store", sys.modules["langchain_openai"].OpenAIEmbeddings("text-embedding-3-small")):
+        pass  # the object of the same name is the same model
+
+
+def test_a_provider_needs_its_own_package_and_not_sentence_transformers(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "langchain_cohere", None)
+    for name, remedy in {
+        "cohere:embed-v3": "pip install langchain-cohere",
+        "opnai:text-embedding-3-small": "Did you mean 'openai'",
+        "acme:embed": "knows azure_ai.*pass others as an embeddings object",
+        "openai:": "names no model",
+        "openai": "name the model too, as in 'openai:",
+        "locl": "Did you mean 'local'",
+        "hsah": "Did you mean 'hash'",
+    }.items():
+        with pytest.raises(UsageError, match=remedy) as caught:
+            DualIndexer(tmp_path / "store", name)
+        assert "[sentence-transformers]" not in str(caught.value)
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_providers_are_those_of_the_installed_langchain():
+    from langchain.embeddings.base import _BUILTIN_PROVIDERS
+
+    from langchain_agentrag.embedding.backends import _PROVIDERS
+
+    modules = {name: module.partition(".")[0].replace("_", "-") for name, (module, *_) in _BUILTIN_PROVIDERS.items()}
+    assert modules == _PROVIDERS
 
 
 @pytest.fixture

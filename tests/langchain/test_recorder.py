@@ -547,6 +547,7 @@ def test_forgetting_deletes_from_the_table_and_the_store(indexer, table):
     assert recorder.recorder.forget("lina", session="t-1") == 2
     assert {entry.session for entry in table.read("lina")} == {"t-2"}
     assert not any("t-1" in text for text in texts(indexer, query="said in t-1"))
+    assert recorder.recorder.forget("lina", before="1 hour") == 0
     soon = (datetime.now(UTC) + timedelta(seconds=1)).replace(tzinfo=None)  # without a zone it is UTC
     assert recorder.recorder.forget("lina", before=soon) == 2
     assert texts(indexer, query="said in E1102") == [SECRET]

@@ -15,8 +15,8 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import ConfigurableField, RunnableLambda
 from pydantic import ValidationError
 
-from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridRetriever
-from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError
+from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridRetriever, HybridVectorStore
+from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError, UsageError
 
 MANUAL = [
     Document("报警 E1102：主轴过热，清洁滤网后重启。", id="a", metadata={"lang": "zh", "year": 2024}),
@@ -96,7 +96,6 @@ def test_options_of_tracing_are_not_options_of_the_search(retriever):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"kk": 3},
         {"k": None},
         {"k": 0},
         {"search_type": "magic"},
@@ -111,6 +110,30 @@ def test_options_of_tracing_are_not_options_of_the_search(retriever):
 def test_wrong_settings_are_refused_when_the_retriever_is_made(indexer, wrong):
     with pytest.raises(ValidationError):
         HybridRetriever(indexer=indexer, **wrong)
+
+
+def test_the_store_may_come_first_and_unknown_settings_are_named(indexer):
+    assert HybridRetriever(indexer, k=3) == HybridRetriever(indexer=indexer, k=3)
+    assert ids(HybridRetriever(indexer, k=1).for_agent("lina").invoke("overheating spindles")) == ["b"]
+    with pytest.raises(UsageError, match=r"HybridRetriever\(\) has no argument 'kk'.*Did you mean 'k'"):
+        HybridRetriever(indexer, kk=3)
+    with pytest.raises(UsageError, match="needs an open store"):
+        HybridRetriever(k=3)
+
+
+@pytest.mark.parametrize("name", ["top_k", "limit", "n_results", "similarity_top_k", "num_results"])
+def test_what_other_libraries_call_the_number_of_hits_is_told_its_name_here(indexer, retriever, name):
+    store, view = HybridVectorStore(indexer), indexer.for_agent("lina")
+    for call in (
+        lambda **options: HybridRetriever(indexer, **options),
+        lambda **options: retriever.invoke("E1102", **options),
+        lambda **options: store.similarity_search("E1102", **options),
+        lambda **options: store.as_retriever(search_kwargs=options).invoke("E1102"),
+        lambda **options: indexer.search("E1102", **options),
+        lambda **options: view.search("E1102", **options),
+    ):
+        with pytest.raises(UsageError, match=rf"'{name}'.* The number of hits is 'k'"):
+            call(**{name: 3})
 
 
 @pytest.mark.parametrize(

@@ -312,3 +312,10 @@ def test_copies_share_the_store_and_nothing_is_pickled(filled):
     with pytest.raises(TypeError, match="path"):
         pickle.dumps(retriever)
     assert TEXTS["alarm"] not in repr(retriever)
+
+
+def test_what_other_libraries_call_the_number_of_nodes_is_told_its_name_here(indexer):
+    for name in ("top_k", "k", "limit", "n_results"):
+        for make in (HybridRetriever, HybridVectorStore):
+            with pytest.raises(InvalidQueryError, match=f"'{name}'. The number of hits is 'similarity_top_k'"):
+                make(indexer, **{name: 3})

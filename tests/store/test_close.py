@@ -137,7 +137,7 @@ def test_every_method_of_a_closed_store_says_that_it_is_closed(closed: tuple[Dua
 
 @pytest.mark.parametrize("name", public_methods(AgentView))
 def test_every_method_of_a_view_of_a_closed_store_says_so(closed: tuple[DualIndexer, AgentView], name: str):
-    arguments = (SourceConnector("agent"),) if name == "sync" else ARGUMENTS.get(name, ())
+    arguments = (SourceConnector("agent"),) if name in {"sync", "async_sync"} else ARGUMENTS.get(name, ())
     with pytest.raises(StoreClosedError, match="closed"):
         run_either(lambda: getattr(closed[1], name)(*arguments))
 

@@ -73,8 +73,11 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
 
         Args:
             source: The memory; see the table above.
-            agent_id: Owner of the memory: one agent's id, or a function that returns the agent of a `MemorySession`.
-                A session for which it returns None or "" is reported and not read.
+            agent_id: Owner of the memory: one agent's id, or a function from a session to its agent, such as
+                `lambda session: session.id.partition(":")[0]`. A session has `id` (session or thread id), `namespace`,
+                `metadata` (further columns or fields), `backend`, and `agent_id`, which is None unless its records
+                have a column or key of that name; those of `SQLChatMessageHistory` have none. A session for which the
+                function returns None or "" is reported and not read.
             shared: Share everything with every agent instead.
             backend: Kind of memory, where a source holds several: one of the names in the table.
             table: Table in a database, where several match.
@@ -164,9 +167,10 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
             return Gap(key, f"the agent_id function returned an invalid id: {error}", skipped=False)
         except Exception as error:  # noqa: BLE001  an error of the caller's function concerns this session only
             reason = f"the agent_id function failed with {type(error).__name__}: {error}"
-            return Gap(key, reason, skipped=False)
+            return Gap(key, f"{reason}; {_describe(listed.session)}", skipped=False)
         if owner is None:
-            return Gap(key, "the agent_id function returned no agent for it", skipped=False)
+            reason = f"the agent_id function returned no agent for it; {_describe(listed.session)}"
+            return Gap(key, reason, skipped=False)
         return owner
 
     def _item(self, key: str, members: list[tuple[ListedSession, str | None]]) -> SourceItem:
@@ -194,6 +198,14 @@ LlamaIndex's `SQLAlchemyChatStore` ("llamaindex-sql"), LangGraph checkpoints ("l
             raise UnreadableSourceError(
                 f"parts of it could not be read, the rest was indexed: {'; '.join(problems[:_MAX_PROBLEMS])}{more}"
             )
+
+
+def _describe(session: MemorySession) -> str:
+    """Return the attributes of a session that a function can choose its agent by; of the metadata only the keys."""
+    values = f"id={session.id!r}, namespace={session.namespace!r}, agent_id={session.agent_id!r}"
+    keys = f"metadata with {', '.join(map(repr, session.metadata)) or 'no keys'}"
+    unnamed = "" if session.agent_id is not None else ", whose records name no agent; often its id tells it"
+    return f"the function is passed the session: {values}, backend={session.backend!r}, {keys}{unnamed}"
 
 
 def _checked_zone(zone: object) -> tzinfo:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,41 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.memory.backend import Backend
 from langchain_agentrag.connectors.sql.engine import error_message, masked_url
+from langchain_agentrag.connectors.sql.sources import IN_MEMORY, synchronous_url
 from langchain_agentrag.errors import ConnectorError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Connection, Engine, Select
+    from sqlalchemy import Connection, Engine, Select
     from sqlalchemy.exc import DBAPIError
 
-_SYNCHRONOUS: Final = {
-    "sqlite+aiosqlite": "sqlite",
-    "postgresql+asyncpg": "postgresql+psycopg",
-    "postgresql+psycopg_async": "postgresql+psycopg",
-    "mysql+aiomysql": "mysql+pymysql",
-    "mysql+asyncmy": "mysql+pymysql",
-    "mariadb+aiomysql": "mariadb+pymysql",
-    "mariadb+asyncmy": "mariadb+pymysql",
-}
-"""Drivers that need an event loop → drivers for the same database that do not."""
-_DRIVERS: Final = {
-    "postgresql": ("psycopg", "psycopg2"),
-    "postgres": ("psycopg", "psycopg2"),
-    "mysql": ("pymysql", "MySQLdb"),
-    "mariadb": ("pymysql", "MySQLdb"),
-}
-"""For a URL without a driver: the first of these modules that is installed."""
-_DRIVER_NAMES: Final = {"MySQLdb": "mysqldb"}
 _CONFLICT_CODES: Final = frozenset({"40001", "40P01", 1205, 1213})  # deadlocks of PostgreSQL and MariaDB
-_IN_MEMORY: Final = (None, "", ":memory:")  # names of a SQLite database that lives as long as its connection
 
 
 def open_memory_engine(source: Any, *, pooled: bool = False) -> Engine:  # noqa: ANN401  (see Args)
     """Return a synchronous engine for a database that holds memory.
 
-    Other than `sql.engine.open_engine`, which opens the databases of `DatabaseConnector` for reading only, this one
-    takes what the agent frameworks are configured with: asynchronous engines and drivers, and URLs without a driver,
-    for which an installed one is chosen. A memory table is also written to. Hence a missing driver is a
-    `ConnectorError` (install one) and not a `UsageError` (name another in the URL).
+    Other than `sql.sources.open_engine`, which opens the databases of `DatabaseConnector` for reading only, this
+    one opens databases that are also written to. A missing driver is a `ConnectorError` (install one) and not a
+    `UsageError` (name another in the URL).
 
     Args:
         source: A URL, an engine, or an asynchronous engine, of which only the URL is used.
@@ -67,8 +47,8 @@ def open_memory_engine(source: Any, *, pooled: bool = False) -> Engine:  # noqa:
         return source
     raw_url: Any = source if isinstance(source, str | URL) else getattr(source, "url", None)
     try:
-        url = _synchronous_url(make_url(raw_url))
-        use_pool = pooled or url.database in _IN_MEMORY
+        url = synchronous_url(make_url(raw_url))
+        use_pool = pooled or url.database in IN_MEMORY
         return create_engine(url, poolclass=None if use_pool else NullPool)
     except ArgumentError as error:
         raise UsageError(
@@ -80,16 +60,6 @@ def open_memory_engine(source: Any, *, pooled: bool = False) -> Engine:  # noqa:
             f"Cannot open {masked_url(make_url(raw_url))}: its driver is not installed ({error}). "
             "Install it, for example with: pip install 'psycopg[binary]' or pip install pymysql"
         ) from error
-
-
-def _synchronous_url(url: URL) -> URL:
-    name = _SYNCHRONOUS.get(url.drivername, url.drivername)
-    for driver in _DRIVERS.get(name, ()):
-        if importlib.util.find_spec(driver) is not None:
-            backend = "postgresql" if name == "postgres" else name
-            name = f"{backend}+{_DRIVER_NAMES.get(driver, driver)}"
-            break
-    return url.set(drivername=name)
 
 
 def connection_target(connection: Any) -> object:  # noqa: ANN401  (of psycopg or sqlite3, or a pool)
@@ -160,7 +130,7 @@ def check_sqlite_file(engine: Engine) -> None:
         ConnectorError: there is no such file.
     """
     name = engine.url.database
-    if engine.dialect.name != "sqlite" or name in _IN_MEMORY or str(name).startswith("file:"):
+    if engine.dialect.name != "sqlite" or name in IN_MEMORY or str(name).startswith("file:"):
         return
     if not Path(str(name)).exists():
         raise ConnectorError(
@@ -182,6 +152,6 @@ def database_digest(engine: Engine) -> str:
     url = engine.url
     socket = url.query.get("host") or url.query.get("unix_socket")
     place = [url.get_backend_name(), url.host, url.port, url.database, socket]
-    if url.get_backend_name() == "sqlite" and url.database not in _IN_MEMORY:
+    if url.get_backend_name() == "sqlite" and url.database not in IN_MEMORY:
         place[3] = str(Path(str(url.database).removeprefix("file:").partition("?")[0]).absolute())
     return hashlib.sha256(repr(place).encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -13,12 +13,12 @@ from langchain_agentrag.connectors.memory import table as memory_table
 from langchain_agentrag.connectors.memory.backend import Backend
 from langchain_agentrag.connectors.memory.database import check_sqlite_file, database_errors, open_memory_engine
 from langchain_agentrag.connectors.sql.engine import masked_url
+from langchain_agentrag.connectors.sql.sources import is_sqlite_file
 from langchain_agentrag.errors import UsageError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-_SQLITE_MAGIC: Final = b"SQLite format 3\x00"
 _BackendFactory = Callable[["Engine", str, list[str]], Backend]
 _TABLE_KINDS: Final[dict[str, tuple[Callable[[list[str]], object], _BackendFactory]]] = {
     memory_table.KIND: (memory_table.COLUMNS.issubset, lambda engine, name, _: _own_table(engine, name)),
@@ -83,7 +83,7 @@ def _backend(source: Any, backend: str | None, table: str | None, prefix: str | 
                 f"Cannot read memory from {str(path)!r}: there is no such file or folder. A database needs a URL, "
                 "such as 'sqlite:///memory.db'."
             )
-        if _is_sqlite(path):
+        if is_sqlite_file(path):
             return _Database(open_memory_engine(f"sqlite:///{path}"), backend, table)
         return chat_json.JsonHistories(path)
     if (selected := _object_backend(source)) is not None:
@@ -106,13 +106,6 @@ def _object_backend(source: Any) -> Backend | None:  # noqa: ANN401
     if langgraph_store.is_store(source):
         return langgraph_store.StoreItems(source)
     return chat_json.LlamaIndexHistories(source) if chat_json.is_llama_index_store(source) else None
-
-
-def _is_sqlite(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
 class _Database:

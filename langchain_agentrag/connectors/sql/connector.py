@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
-from langchain_agentrag.connectors.sql.engine import connect_source, location, open_engine
-from langchain_agentrag.connectors.sql.reflect import Table, find_table, select_all
+from langchain_agentrag.connectors.sql.engine import connect_source, location
+from langchain_agentrag.connectors.sql.reflect import Table, select_all
 from langchain_agentrag.connectors.sql.rows import (
     NoAgent,
     RowOptions,
@@ -19,7 +19,8 @@ from langchain_agentrag.connectors.sql.rows import (
     template_parts,
     unique_names,
 )
-from langchain_agentrag.connectors.sql.statement import check_select
+from langchain_agentrag.connectors.sql.selection import Statement, TableSelection, execute_text
+from langchain_agentrag.connectors.sql.sources import open_engine, usable_tables
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.scope import check_agent_id
 
@@ -39,7 +40,8 @@ class DatabaseConnector(BaseConnector):
     again, and rows that are gone are deleted. When reading fails midway nothing is deleted.
 
     The document id is `name:key`: `orders:17`, `order_items:17|3` for a key of two columns. The metadata has `type`
-    ("row"), `table` and the columns under their names, with their types; a column named `type` or `table` replaces
+    ("row"), `table` (its name in the database, of a query the first after FROM) and the columns under their names, with
+    their types; a column named `type` or `table` replaces
     these. Values of more than 1,000 characters are text only, unless `metadata` names the column. A time that Python
     cannot represent, such as "infinity" or one before Christ, is text.
     A column `expires_at` expires its row: from that time on no search finds it. Where the column means something else,
@@ -53,8 +55,9 @@ class DatabaseConnector(BaseConnector):
         self,
         source: Any,  # noqa: ANN401  (see Args)
         *,
-        table: str | None = None,
-        query: str | None = None,
+        table: Any = None,  # noqa: ANN401  (see Args)
+        query: Any = None,  # noqa: ANN401
+        parameters: Mapping[str, Any] | None = None,
         key: str | Sequence[str] | None = None,
         content_addressed: bool = False,
         text: str | Callable[[Mapping[str, Any]], str] | None = None,
@@ -66,13 +69,19 @@ class DatabaseConnector(BaseConnector):
         version_column: str | None = None,
         name: str | None = None,
     ) -> None:
-        """Configure the source; nothing is connected yet.
+        r"""Configure the source; nothing is connected yet.
 
         Args:
-            source: A database URL or a SQLAlchemy `Engine`. A database file named by a URL is never created.
-            table: A table or view, "schema.table" outside the default schema.
-            query: One SELECT instead. It runs as written: `:word`, `::type` and `%` have the database's meaning. Of
-                two columns of one name the second gets "_2".
+            source: A database URL; the path of a SQLite or DuckDB file; a SQLAlchemy engine, connection or session;
+                the `SQLDatabase` of LangChain or LlamaIndex, which may limit the tables. A file is never created. A
+                connection or session stands for its engine: what it has not committed is not read. Of an asynchronous
+                one only the URL is used, with a driver that needs no event loop.
+            table: A table or view, "schema.table" outside the default schema; or a SQLAlchemy `Table` or mapped class,
+                of which the declared columns are read.
+            query: One SELECT instead: a text, or a `select()` or `text()` of SQLAlchemy. A text runs as written:
+                `:word`, `::type` and `%` have the database's meaning. Of two columns of one name the second gets "_2".
+            parameters: Values of the bound parameters of the query. A text names them `:name` then, and writes `\:`
+                for a colon in front of any other word.
             key: Column or columns that identify a row; by default a table's primary key. A row whose key is NULL is
                 reported as failed.
             content_addressed: For rows without a key: a row is identified by its values. Equal rows are one document,
@@ -99,6 +108,8 @@ class DatabaseConnector(BaseConnector):
         """
         if (table is None) == (query is None):
             raise UsageError("DatabaseConnector needs either table=… or query=…: pass one of the two.")
+        if parameters is not None and query is None:
+            raise UsageError("DatabaseConnector(parameters=…) are of a query: pass query=… instead of table=….")
         columns = (key,) if isinstance(key, str) else tuple(key or ())
         if content_addressed and columns:
             raise UsageError("DatabaseConnector(key=…, content_addressed=True) contradict each other: pass one.")
@@ -115,11 +126,16 @@ class DatabaseConnector(BaseConnector):
             template_parts(text)
         self.engine: Engine = open_engine(source)
         self.agent_id = check_agent_id(agent_id)
-        self._table, self._query = table, query
-        table_name = table or check_select(query or "", self.engine.dialect.name)
+        self._selection = (
+            Statement(query, parameters, self.engine)
+            if table is None
+            else TableSelection.of(table, usable_tables(source))
+        )
+        table_name = self._selection.table
         self._explicit_name = name
         self._options = RowOptions(
             name=name or table_name,
+            table=table_name,
             label=table_name.rpartition(".")[2],
             key=columns,
             content_addressed=content_addressed,
@@ -137,7 +153,7 @@ class DatabaseConnector(BaseConnector):
         """Identity of the source: its name, with the database unless a name was passed."""
         if self._explicit_name is not None:
             return f"sql:{self._explicit_name}"
-        kind = "table" if self._table is not None else "query"
+        kind = "query" if isinstance(self._selection, Statement) else "table"
         return f"sql:{location(self.engine)}?{kind}={self._options.name}"
 
     def items(self) -> Iterator[SourceItem | Gap]:
@@ -147,12 +163,15 @@ class DatabaseConnector(BaseConnector):
             ConnectorError: the database cannot be reached, does not allow it, or refuses the statement.
             UsageError: there is no such table or column, or the table has no key.
         """
-        target = f"the table {self._table!r}" if self._table else "the query"
+        selection = self._selection
+        target = "the query" if isinstance(selection, Statement) else f"the table {selection.table!r}"
         with connect_source(self.engine, target) as connection:
-            table = None if self._table is None else find_table(connection, self._table)
-            options, sql = self._with_table(table)
-            streamed = connection.execution_options(no_parameters=True, stream_results=True)
-            with closing(streamed.exec_driver_sql(sql)) as result:
+            if isinstance(selection, Statement):
+                table, options, result = None, self._options, selection.execute(connection)
+            else:
+                table = selection.find(connection)
+                options, result = self._with_table(table), execute_text(connection, select_all(self.engine, table))
+            with closing(result):
                 yield from self._read(result, options, table)
 
     def _read(self, result: Any, options: RowOptions, table: Table | None) -> Iterator[SourceItem | Gap]:  # noqa: ANN401
@@ -175,11 +194,9 @@ class DatabaseConnector(BaseConnector):
             batch_rows = _next_batch_rows(rows)
         yield from reader.gap_summaries()
 
-    def _with_table(self, table: Table | None) -> tuple[RowOptions, str]:
-        """Return the options completed by the table's key and comments, and the statement that reads the rows."""
+    def _with_table(self, table: Table) -> RowOptions:
+        """Return the options completed by the table's key and comments."""
         options = self._options
-        if table is None:
-            return options, self._query or ""
         if not options.key and not options.content_addressed:
             if not table.key:
                 raise UsageError(
@@ -189,8 +206,7 @@ class DatabaseConnector(BaseConnector):
             options = replace(options, key=table.key)
         labels = {column.name: column.comment for column in table.columns if _is_label(column.comment)}
         label = table.comment if _is_label(table.comment) else options.label
-        options = replace(options, label=label, labels={**labels, **(options.labels or {})})
-        return options, select_all(self.engine, table)
+        return replace(options, label=label, labels={**labels, **(options.labels or {})})
 
 
 def _is_label(comment: str) -> bool:

@@ -1,4 +1,4 @@
-"""Read-only access to SQL databases: engines, transactions, error messages without passwords."""
+"""Read-only access to SQL databases: transactions, error messages without passwords."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.sql.sqlite_access import authorize_reads, restrict
-from langchain_agentrag.errors import AgentRagError, ConnectorError, MissingExtraError, UsageError
+from langchain_agentrag.errors import AgentRagError, ConnectorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import URL
 
-_DRIVER_HINTS: Final = {
-    "postgresql": 'postgresql+psycopg://… with pip install "psycopg[binary]"',
-    "mysql": "mysql+pymysql://… with pip install pymysql",
-    "mariadb": "mariadb+pymysql://… with pip install pymysql",
-    "duckdb": "duckdb:///… with pip install duckdb duckdb-engine",
-}
 _PLAIN_OPTIONS: Final = frozenset({
     "host", "port", "dbname", "user", "charset", "unix_socket", "sslmode", "ssl_mode", "mode", "uri", "cache", "driver",
     "timeout", "connect_timeout", "application_name", "client_encoding", "read_only", "access_mode", "immutable",
@@ -38,52 +32,6 @@ _SYNTAX_WORDS: Final = (
 )  # fmt: skip
 _MIN_SECRET: Final = 4  # shorter parts of an option, such as "-c", are no secrets
 _ADAPTED_TYPES: Final = ("date", "time", "timetz", "timestamp", "timestamptz", "bpchar")
-
-
-def open_engine(source: Any) -> Engine:  # noqa: ANN401  (see Args)
-    """Return the engine of a database that is only read; nothing is connected yet, and no file is created.
-
-    See `memory.database.open_memory_engine` for databases that are also written to.
-
-    Args:
-        source: A SQLAlchemy `Engine`, an object with an `engine` attribute (a connector), or a database URL.
-
-    Raises:
-        MissingExtraError: SQLAlchemy is not installed.
-        UsageError: the source is not a database, the URL cannot be parsed, or its driver is not installed.
-    """
-    try:
-        from sqlalchemy import Engine, create_engine, exc
-        from sqlalchemy.engine import URL, make_url
-        from sqlalchemy.pool import NullPool
-    except ImportError as error:
-        raise MissingExtraError("SQL databases", "sql") from error
-
-    engine = getattr(source, "engine", source)
-    if isinstance(engine, Engine):
-        return engine
-    if not isinstance(source, str | URL):
-        raise UsageError(f"A {type(source).__name__} is not a database: pass a SQLAlchemy engine or a database URL.")
-    try:
-        url = make_url(source)
-        backend = url.get_backend_name()
-        options: dict[str, Any] = {}
-        if url.database and url.database != ":memory:":
-            options["poolclass"] = NullPool  # no connection stays open between two syncs
-        if backend == "sqlite":
-            options["connect_args"] = {"check_same_thread": False}  # loaded in worker threads too
-        elif backend == "duckdb" and options:
-            options["connect_args"] = {"read_only": True}
-        return create_engine(url, **options)
-    except ImportError as error:
-        raise UsageError(
-            f"Cannot load the database driver: {error}. Use {_DRIVER_HINTS.get(backend, 'a URL that names one')}."
-        ) from error
-    except (exc.ArgumentError, ValueError):
-        raise UsageError(
-            "The database URL cannot be parsed: write dialect+driver://user:password@host/database, "
-            "and @, / or : within a password as %40, %2F, %3A."
-        ) from None  # the cause contains the URL with the password
 
 
 @contextmanager
@@ -146,6 +94,12 @@ def _remedy(error: Exception) -> str:
 
 def _begin_sqlite(connection: Connection, _: float | None) -> Callable[[], None]:
     driver: Any = connection.connection.dbapi_connection
+    # a database in memory has one connection, and what its owner has not committed would be rolled back at the end
+    if driver.in_transaction and getattr(driver, "autocommit", True) is not False:
+        raise ConnectorError(
+            f"Cannot read {masked_url(connection.engine.url)}: its only connection is in a transaction, which reading "
+            "would end. Commit or roll it back first."
+        )
     stack = ExitStack()
     stack.enter_context(restrict(driver, authorize_reads))
     return stack.close

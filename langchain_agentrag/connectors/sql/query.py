@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag.connectors.sql.duckdb_access import select_from_duckdb
-from langchain_agentrag.connectors.sql.engine import check_file, error_message, masked_url, open_engine, read_only
+from langchain_agentrag.connectors.sql.engine import check_file, error_message, masked_url, read_only
 from langchain_agentrag.connectors.sql.query_process import FileQuery, QueryProcessError, run_in_process
 from langchain_agentrag.connectors.sql.reflect import describe, table_names
 from langchain_agentrag.connectors.sql.results import QueryLimits, QueryRefusedError, QueryResult
 from langchain_agentrag.connectors.sql.server_access import select_from_server
+from langchain_agentrag.connectors.sql.sources import open_engine, usable_tables
 from langchain_agentrag.connectors.sql.sqlite_access import select_from_sqlite
 from langchain_agentrag.connectors.sql.statement import CheckedSelect, SelectChecker
 from langchain_agentrag.errors import AgentRagError, ConnectorError, InvalidQueryError, UsageError
@@ -40,10 +41,11 @@ class ReadOnlyDatabase:
     background. The settings that close a DuckDB database then hold for all connections of this process to it.
 
     Args:
-        source: A SQLAlchemy `Engine`, an object with an `engine` attribute (a connector), or a database URL.
+        source: A database, as for `DatabaseConnector`, or a connector that has one.
         tables: Tables that may be queried, as "name" in the default schema or "schema.name"; None for all but the
-            database's own system tables. Names are compared as the database compares them: exactly in PostgreSQL and
-            MySQL, where PostgreSQL stores unquoted names in lower case. A view may read what it is made of.
+            database's own system tables, or for those that the `SQLDatabase` of LangChain or LlamaIndex lets a model
+            use. Names are compared as the database compares them: exactly in PostgreSQL and MySQL, where PostgreSQL
+            stores unquoted names in lower case. A view may read what it is made of.
         max_rows: Largest number of rows of a result.
         timeout: Seconds a query may take.
         max_cell_bytes: Largest size of a value in bytes; longer ones are cut.
@@ -73,6 +75,7 @@ class ReadOnlyDatabase:
             if isinstance(value, str) or not all(isinstance(item, str | Path) for item in value or ()):
                 raise UsageError(f"{name} must be a list of names, got {value!r}: write {name}=[…].")
         self._engine = open_engine(source)
+        tables = usable_tables(source) if tables is None else tables
         self._limits = QueryLimits(max_rows, timeout, max_cell_bytes, max_result_bytes)
         if folders and self.dialect != "duckdb":
             raise UsageError(f"folders=… is for DuckDB; {self.dialect} has no functions that may read files: omit it.")

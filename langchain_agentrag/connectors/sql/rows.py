@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from enum import Enum
 from functools import partial
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -26,7 +27,7 @@ TextOf = Callable[[Mapping[str, Any]], str]
 NoAgent = Literal["refuse", "skip", "shared"]
 """Treatment of rows whose agent is NULL."""
 
-_FORMAT_VERSION: Final = "1"
+_FORMAT_VERSION: Final = "2"
 """Part of every version; increase it when rows are read differently, so that everything is indexed again."""
 _MAX_METADATA: Final = 1_000
 """Characters or bytes; a longer value is text only, unless its column is named in `metadata`."""
@@ -92,6 +93,7 @@ _TO_METADATA: Final[tuple[tuple[Any, Convert], ...]] = (
     ((list, tuple), lambda value: [to_metadata(part) for part in value]),
     ((set, frozenset), lambda value: sorted((to_metadata(part) for part in value), key=repr)),
     (tuple(_METADATA_TYPES), lambda value: value),  # a driver's own subclasses
+    (Enum, lambda value: value.name),  # as SQLAlchemy stores it
     (object, str),
 )
 _TO_TEXT: Final[tuple[tuple[Any, Convert], ...]] = (
@@ -249,6 +251,7 @@ class RowOptions:
     agent_column: str | None = None
     no_agent: NoAgent = "refuse"
     version_column: str | None = None
+    table: str = ""  # its name in the database; by default the name of the source
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,14 +385,15 @@ class RowReader:
         return _digest(repr((self._settings, owner, values if marker is None else marker)))
 
     def _load(self, doc_id: str, key: str, values: Sequence[Any], owner: str | None) -> list[SourceDocument]:
-        metadata: dict[str, Any] = {"type": "row", "table": self._options.name}
+        table = self._options.table or self._options.name
+        metadata: dict[str, Any] = {"type": "row", "table": table}
         for index in self._metadata_columns:
             value = values[index]
             if self._options.metadata is not None or not _is_long(value):
                 metadata[self._columns[index]] = value
         text = self._text(values, key)
         context = text.partition("\n")[0][:80] if len(text) > _LONG_TEXT else ""
-        section = Section(0, len(text), {"table": self._options.name, "key": key}, context)
+        section = Section(0, len(text), {"table": table, "key": key}, context)
         return [SourceDocument(doc_id, text, metadata, owner, "plain", (section,))]
 
     # -- preparation ----------------------------------------------------------------------------------------------
@@ -441,7 +445,7 @@ class RowReader:
 
     def _settings_digest(self) -> str:
         options, labels = self._options, sorted((self._options.labels or {}).items())
-        settings = (_FORMAT_VERSION, options.label, options.text, options.metadata, labels)
+        settings = (_FORMAT_VERSION, options.table, options.label, options.text, options.metadata, labels)
         return _digest(repr((settings, self._columns)))
 
 

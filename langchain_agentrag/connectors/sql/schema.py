@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
-from langchain_agentrag.connectors.sql.engine import connect_source, location, open_engine
+from langchain_agentrag.connectors.sql.engine import connect_source, location
 from langchain_agentrag.connectors.sql.reflect import Column, Table, describe, find_table, select_all, table_names
 from langchain_agentrag.connectors.sql.rows import to_metadata, value_text
+from langchain_agentrag.connectors.sql.sources import open_engine, usable_tables
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.types import SourceDocument
@@ -41,8 +42,9 @@ class DatabaseSchemaConnector(BaseConnector):
         """Configure the source; nothing is connected yet.
 
         Args:
-            source: A database URL, a SQLAlchemy `Engine`, or a connector that has one.
-            tables: Tables and views to describe, "schema.table" outside the default schema; None for all.
+            source: A database, as for `DatabaseConnector`, or a connector that has one.
+            tables: Tables and views to describe, "schema.table" outside the default schema; None for all, or for those
+                that the `SQLDatabase` of LangChain or LlamaIndex lets a model use.
             schemas: Schemas to describe in addition to the default one.
             examples: Number of example values per column, from the first rows; every agent that may see the document
                 sees them.
@@ -58,6 +60,7 @@ class DatabaseSchemaConnector(BaseConnector):
             raise UsageError(f"examples must be 0 or more, got {examples}: it is the number of values per column.")
         self.engine: Engine = open_engine(source)
         self.agent_id = check_agent_id(agent_id)
+        tables = usable_tables(source) if tables is None and not schemas else tables
         self._tables = None if tables is None else tuple(tables)
         self._schemas, self._examples, self._name = tuple(schemas), examples, name
 

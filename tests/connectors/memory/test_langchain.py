@@ -96,6 +96,22 @@ class TestSQL:
         text_by_agent = {document.metadata["agent_id"]: document.page_content for document in mapped.load()}
         assert text_by_agent == {session: f"<{session}>" for session in ("a", "A", "a ", "á")}
 
+    def test_a_function_that_finds_no_agent_is_told_what_a_session_has(self, history, engine, indexer):
+        history("lina:会话 1", MESSAGES[1:2])
+        for function, problem in (
+            (lambda session: session.agent_id, "returned no agent"),
+            (lambda session: session.session_id, "failed with AttributeError"),
+        ):
+            report = indexer.sync(AgentMemoryConnector(engine, agent_id=function, table=history.table))
+            reason = report.failed[0].reason
+            assert (report.added, problem in reason) == (0, True)
+            assert "id='lina:会话 1'" in reason
+            assert "agent_id=None" in reason
+            assert "backend='langchain-sql', metadata with no keys, whose records name no agent" in reason
+        by_id = AgentMemoryConnector(engine, agent_id=lambda s: s.id.partition(":")[0], table=history.table)
+        assert indexer.sync(by_id).added == 1
+        assert indexer.stats("lina").documents == 1
+
     def test_rows_that_are_spoilt_are_reported_and_the_others_taken(self, history, engine, indexer):
         history("s", MESSAGES)
         with engine.begin() as connection:

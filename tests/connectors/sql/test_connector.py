@@ -505,7 +505,7 @@ def test_what_is_no_database_is_refused_without_showing_it(url):
 
 def test_a_missing_driver_is_named():
     with pytest.raises(UsageError, match=r"MySQLdb.*mysql\+pymysql.*pip install pymysql"):
-        DatabaseConnector("mysql://host/x", table="t")
+        DatabaseConnector("mysql+mysqldb://host/x", table="t")
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path):
