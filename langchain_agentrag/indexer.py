@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, get_args
 
 from langchain_agentrag.connector import check_connector
 from langchain_agentrag.embedding import Embedder, check_embedder_spec
@@ -46,6 +46,8 @@ from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, St
 if TYPE_CHECKING:
     from langchain_agentrag.connector import BaseConnector
     from langchain_agentrag.ingest.chroma_import import Owner
+
+T = TypeVar("T")
 
 ProgressCallback = Callable[[Progress], None]
 """Called as items of a long write are done."""
@@ -393,6 +395,10 @@ class DualIndexer:
     def owned_documents(self, agent_id: str | None = None) -> OwnedDocuments:
         """Return the documents of exactly one owner, found by prefixes of their ids; see `HybridStore`."""
         return OwnedDocuments(self._store.catalog, self._calls, check_agent_id(agent_id), self._store.now())
+
+    def run_call(self, call: Callable[[], T]) -> T:
+        """Run a function as one call of the store, which closing waits for; see `HybridStore`."""
+        return self._calls.run(call)
 
     def _pipeline(self, on_progress: ProgressCallback | None, total: int | None, **options: bool) -> Pipeline:
         settings: dict[str, Any] = {"on_progress": on_progress, "total": total, **options}

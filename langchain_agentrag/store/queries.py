@@ -332,16 +332,24 @@ def _owner_documents(
 
 
 _SELECT_OWNED = (
-    f"SELECT id, doc_id, metadata FROM documents d WHERE {NOT_EXPIRED} "
+    "SELECT id, doc_id, metadata, coalesce(json_extract(metadata, '$.time.v'), '') FROM documents d "
+    f"WHERE {NOT_EXPIRED} "
     "AND partition = (SELECT id FROM partitions WHERE owner IS ?)"
 )
 
 
 class OwnedDocument(NamedTuple):
-    """Document of one owner; its metadata is decoded on access."""
+    """Document of one owner; its metadata is decoded on access.
+
+    Attributes:
+        doc_id: Id of the document.
+        packed: Its metadata as stored.
+        time: The datetime of its metadata under "time" as stored, which sorts by time when all are in UTC; "" for none.
+    """
 
     doc_id: str
     packed: str
+    time: str
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -369,14 +377,14 @@ class OwnedDocuments:
         Args:
             prefixes: None of them a prefix of another; each ends in an ASCII character.
         """
-        rows: list[tuple[int, str, str]] = []
+        rows: list[tuple[int, str, str, str]] = []
         with self._catalog.snapshot() as connection:
             for prefix in prefixes:
                 rows += connection.execute(
                     f"{_SELECT_OWNED} AND doc_id >= ? AND doc_id < ?",
                     (*self._parameters, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
                 ).fetchall()
-        return [OwnedDocument(doc_id, packed) for _, doc_id, packed in sorted(rows)]
+        return [OwnedDocument(*values) for _, *values in sorted(rows)]
 
     @store_call
     def find(self, doc_ids: Iterable[str]) -> list[OwnedDocument]:
