@@ -392,9 +392,15 @@ class DualIndexer:
         return RecordKeys(self._store.catalog, self._calls, owner, namespace, self._store.now, on_delete)
 
     @store_call
-    def owned_documents(self, agent_id: str | None = None) -> OwnedDocuments:
-        """Return the documents of exactly one owner, found by prefixes of their ids; see `HybridStore`."""
-        return OwnedDocuments(self._store.catalog, self._calls, check_agent_id(agent_id), self._store.now())
+    def owned_documents(self, agent_id: str | None = None, *, expired: bool = False) -> OwnedDocuments:
+        """Return the documents of exactly one owner, found by prefixes of their ids; see `HybridStore`.
+
+        Args:
+            agent_id: The owner; None for shared documents.
+            expired: Whether expired documents that are still on disk are included.
+        """
+        owner, now = check_agent_id(agent_id), self._store.now()
+        return OwnedDocuments(self._store.catalog, self._calls, owner, now, expired=expired)
 
     def run_call(self, call: Callable[[], T]) -> T:
         """Run a function as one call of the store, which closing waits for; see `HybridStore`."""

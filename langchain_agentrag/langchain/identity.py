@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
@@ -59,7 +59,7 @@ class ConfiguredRetriever(BaseRetriever):
         Raises:
             UsageError: `configurable` contains a search option, which would change nothing.
         """
-        self._check_configurable({**(config or {}), **kwargs})  # type: ignore[typeddict-item]
+        self._check_configurable(cast("RunnableConfig", {**(config or {}), **kwargs}))
         return super().with_config(config, **kwargs)
 
     def _option(self, name: str) -> Any:

@@ -51,8 +51,8 @@ class HybridRetriever(ConfiguredRetriever):
     question is completed ("and its price?", "第二个呢").
 
     Metadata is returned as it was stored, plus `doc_id`, `chunk_id`, `source` (the `doc_id`), the location (`page`,
-    `line` …) and the score, where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document, else
-    "doc_id#chunk_id".
+    `line` …) and the score, where the metadata has no such key. `Document.id` is the document's id when the passage is
+    the whole document, else "doc_id#chunk_id".
 
     Attributes:
         indexer: The store.

@@ -114,7 +114,10 @@ class HybridStore(BaseStore):
     - a put keeps `created_at`; values are returned as JSON gives them (a tuple as a list), but dates and Decimal stay;
     - operations passed to `batch` directly are checked like those of the methods.
 
-    An item is invisible from its expiry on, whether or not a sweep has deleted it from disk.
+    An item is invisible from its expiry on, whether or not a sweep has deleted it from disk. With
+    `ttl={"omit_expired": False}` it is readable until a sweep deletes it; a query lists it last, without a score.
+
+    Puts and deletes that wait for each other are joined, those of threads and of tasks: many callers, one commit.
 
     Args:
         indexer: The store behind it.
@@ -201,7 +204,7 @@ class HybridStore(BaseStore):
         return await (self._writes.arun(ops) if _has_put(ops) else asyncio.to_thread(self._read, ops))
 
     def _read(self, ops: Sequence[Op]) -> list[Result]:
-        batch = _Batch(self._indexer.owned_documents)
+        batch = _Batch(self._owned_documents)
         results = self._execute_all(ops, batch)
         self._renew(batch)
         return results
@@ -211,7 +214,7 @@ class HybridStore(BaseStore):
 
         Reads of any of them see the state before all of them.
         """
-        joined = _Batch(self._indexer.owned_documents)
+        joined = _Batch(self._owned_documents)
         executed: list[tuple[WriteCall, list[Result]]] = []
         for call in calls:
             batch = joined.for_next_caller()
@@ -233,6 +236,10 @@ class HybridStore(BaseStore):
         else:
             for call, results in executed:
                 call.succeed(results)
+
+    def _owned_documents(self, owner: str | None) -> OwnedDocuments:
+        expired = (self.ttl_config or {}).get("omit_expired") is False
+        return self._indexer.owned_documents(owner, expired=expired)
 
     def _execute_all(self, ops: Sequence[Op], batch: _Batch) -> list[Result]:
         return [self._execute(op, batch) for op in ops]
@@ -365,7 +372,7 @@ class HybridStore(BaseStore):
                 self._indexer.index_documents(batch, owner, split=False, vectors=[zeros] * len(batch))
 
     def _remove(self, owner: str | None, doc_ids: list[str]) -> None:
-        existing = [document.doc_id for document in self._indexer.owned_documents(owner).find(doc_ids)]
+        existing = [document.doc_id for document in self._owned_documents(owner).find(doc_ids)]
         if existing:
             self._indexer.delete(existing, agent_id=owner)
 

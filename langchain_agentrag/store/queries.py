@@ -331,6 +331,8 @@ def _owner_documents(
     return (document for document in documents if document is not None)
 
 
+_NEVER = -(2**63)  # earlier than every expiry
+
 _SELECT_OWNED = (
     "SELECT id, doc_id, metadata, coalesce(json_extract(metadata, '$.time.v'), '') FROM documents d "
     f"WHERE {NOT_EXPIRED} "
@@ -365,10 +367,14 @@ class OwnedDocuments:
         calls: Its running calls.
         owner: Agent, or None for shared.
         now: The present.
+        expired: Whether expired documents that are still on disk are included.
     """
 
-    def __init__(self, catalog: Catalog, calls: RunningCalls, owner: str | None, now: datetime) -> None:
+    def __init__(
+        self, catalog: Catalog, calls: RunningCalls, owner: str | None, now: datetime, *, expired: bool = False
+    ) -> None:
         self._catalog, self._calls, self._owner, self.now = catalog, calls, owner, now
+        self._expired = expired
 
     @store_call
     def with_prefix(self, *prefixes: str) -> list[OwnedDocument]:
@@ -399,4 +405,4 @@ class OwnedDocuments:
 
     @property
     def _parameters(self) -> tuple[int, str | None]:
-        return to_microseconds(self.now), self._owner
+        return _NEVER if self._expired else to_microseconds(self.now), self._owner

@@ -408,6 +408,39 @@ def test_an_item_ends_when_its_time_has_passed(indexer, clock):
     assert store.get(PLACE, "short").created_at == clock.now
 
 
+def test_expired_items_stay_readable_until_they_are_swept_with_the_option(indexer, clock):
+    store = HybridStore(indexer, agent_id="lina", ttl={"omit_expired": False, "refresh_on_read": False})
+    omitting = HybridStore(indexer, agent_id="lina", ttl={"omit_expired": True})
+    store.put(PLACE, "old", {"text": "冷却液"}, ttl=1)
+    clock.pass_minutes(2)
+    store.put(PLACE, "new", {"text": "冷却液"})
+    assert store.get(PLACE, "old").value == {"text": "冷却液"}
+    assert keys(store.search(PLACE)) == ["new", "old"]
+    assert [(item.key, item.score is None) for item in store.search(PLACE, query="冷却液")] == [
+        ("new", False),
+        ("old", True),
+    ]
+    for other in (omitting, HybridStore(indexer, agent_id="lina")):
+        assert other.get(PLACE, "old") is None
+        assert keys(other.search(PLACE)) == keys(other.search(PLACE, query="冷却液")) == ["new"]
+    otto = HybridStore(indexer, agent_id="otto", ttl={"omit_expired": False})
+    assert otto.get(PLACE, "old") is None
+    assert otto.search(()) == otto.list_namespaces() == []
+    store.put(("other",), "k", {"text": "x"}, ttl=1)
+    clock.pass_minutes(2)
+    assert store.list_namespaces() == [("other",), PLACE]
+    assert omitting.list_namespaces() == [PLACE]
+    assert omitting.get(PLACE, "old", refresh_ttl=True) is None
+    store.get(PLACE, "old", refresh_ttl=True)  # a renewed item lives again
+    assert keys(omitting.search(PLACE)) == ["new", "old"]
+    assert store.sweep_ttl() == 1
+    assert store.search(("other",)) == []
+    clock.pass_minutes(2)
+    store.delete(PLACE, "old")
+    assert keys(store.search(())) == ["new"]
+    assert indexer.verify().ok
+
+
 @pytest.mark.parametrize("read", ["get", "search", "query"])
 @pytest.mark.parametrize("renew", [True, False, None])
 @pytest.mark.parametrize("configured", [True, False])
