@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from langgraph.store.base import Op, Result
+from langgraph.store.base import Result
 
 from langchain_agentrag.errors import StoreError
 from langchain_agentrag.indexer import DualIndexer
@@ -22,7 +22,7 @@ class WriteCall:
         ops: The operations.
     """
 
-    def __init__(self, ops: Sequence[Op]) -> None:
+    def __init__(self, ops: Sequence[Any]) -> None:
         self.ops, self._context = ops, contextvars.copy_context()
         self._results: list[Result] | None = None
         self._error: BaseException | None = None
@@ -81,14 +81,14 @@ class JoinedWrites:
         self._queue: deque[WriteCall] = deque()
         self._turn = threading.RLock()  # reentrant: a model that embeds may itself put
 
-    def run(self, ops: Sequence[Op]) -> list[Result]:
+    def run(self, ops: Sequence[Any]) -> list[Result]:
         """Execute the operations of one caller and return their results."""
         call = WriteCall(ops)
         self._queue.append(call)
         self._finish(call)
         return call.result()
 
-    async def arun(self, ops: Sequence[Op]) -> list[Result]:
+    async def arun(self, ops: Sequence[Any]) -> list[Result]:
         """`run` in a worker thread. When it is cancelled before that started, nothing is written."""
         call = WriteCall(ops)
         self._queue.append(call)

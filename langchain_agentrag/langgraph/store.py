@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -206,7 +207,16 @@ class HybridStore(BaseStore):
     def _read(self, ops: Sequence[Op]) -> list[Result]:
         batch = _Batch(self._owned_documents)
         results = self._execute_all(ops, batch)
-        self._renew(batch)
+        due = [
+            _RenewOp(owner, item)
+            for (owner, _), item in batch.reads.items()
+            if item.renewed(batch.owned_documents(owner).now) is not None
+        ]
+        if due:
+            try:
+                self._writes.run(due)
+            except StoreError as error:  # closed meanwhile: what was read is the result
+                _log_not_renewed(len(due), error)
         return results
 
     def _write_calls(self, calls: Sequence[WriteCall]) -> None:
@@ -241,10 +251,10 @@ class HybridStore(BaseStore):
         expired = (self.ttl_config or {}).get("omit_expired") is False
         return self._indexer.owned_documents(owner, expired=expired)
 
-    def _execute_all(self, ops: Sequence[Op], batch: _Batch) -> list[Result]:
+    def _execute_all(self, ops: Sequence[Op | _RenewOp], batch: _Batch) -> list[Result]:
         return [self._execute(op, batch) for op in ops]
 
-    def _execute(self, op: Op, batch: _Batch) -> Result:
+    def _execute(self, op: Op | _RenewOp, batch: _Batch) -> Result:
         match op:
             case GetOp():
                 return self._get(op, batch)
@@ -254,6 +264,9 @@ class HybridStore(BaseStore):
                 return self._list_namespaces(op, batch)
             case PutOp():
                 self._put(op, batch)
+                return None
+            case _RenewOp():
+                self._note_renewal(op, batch)
                 return None
         raise ValueError(f"Unknown operation type: {type(op)}")
 
@@ -376,6 +389,13 @@ class HybridStore(BaseStore):
         if existing:
             self._indexer.delete(existing, agent_id=owner)
 
+    def _note_renewal(self, op: _RenewOp, batch: _Batch) -> None:
+        """Note an item that was read for renewal, as it is now; one that was put or deleted since stays as it is."""
+        namespace, key = op.item.namespace, op.item.key
+        current = batch.previous((op.owner, op.item.doc_id), lambda: self._find_item(op.owner, namespace, key, batch))
+        if current is not None and current.updated == op.item.updated:
+            batch.note_read(op.owner, [current])
+
     def _renew(self, batch: _Batch) -> None:
         """Restart the time to live of items that were read; failures (store busy or read-only) are only logged."""
         renewed: dict[str | None, list[SourceDocument]] = defaultdict(list)
@@ -387,7 +407,7 @@ class HybridStore(BaseStore):
             try:
                 self._write(owner, documents)
             except StoreError as error:
-                logger.warning("the time to live of %d items was not renewed: %s", len(documents), error)
+                _log_not_renewed(len(documents), error)
 
     # -- lifetimes ----------------------------------------------------------------------------------------------------
 
@@ -406,6 +426,18 @@ class HybridStore(BaseStore):
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """Stop the thread and return whether it ended within `timeout` seconds."""
         return self._sweeper.stop(timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class _RenewOp:
+    """Operation of the store's own: restart the time to live of an item that was read."""
+
+    owner: str | None
+    item: StoreItemRecord
+
+
+def _log_not_renewed(count: int, error: StoreError) -> None:
+    logger.warning("the time to live of %d items was not renewed: %s", count, error)
 
 
 class _Batch:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 from langchain_core.runnables import RunnableLambda
@@ -13,6 +14,7 @@ from langgraph.store.base import PutOp
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridStore
 from langchain_agentrag.errors import InvalidDocumentError, ScopeError, StoreClosedError, StoreLockedError
+from tests.fakes import FixedClock
 
 NOTES = ("users", "lina")
 
@@ -239,6 +241,46 @@ async def test_reads_do_not_wait_for_writes(store, indexer, monkeypatch):
     goes_on.set()
     await put
     assert await store.aget(NOTES, "new") is not None
+
+
+async def test_lifetimes_that_many_reads_renew_are_few_commits(tmp_path):
+    clock = FixedClock(datetime(2026, 3, 2, 9, 0, tzinfo=UTC))
+    with DualIndexer(tmp_path / "store", HashingEmbeddings(64), clock=clock) as indexer:
+        store = HybridStore(indexer, agent_id="lina", ttl={"refresh_on_read": True})
+        store.batch([PutOp(NOTES, f"k{n}", {"text": f"冷却液 {n}"}, ttl=10) for n in range(30)])
+        clock.pass_minutes(8)
+        sizes: list[int] = []
+        write = indexer.index_documents
+        indexer.index_documents = lambda documents, *rest, **more: (
+            sizes.append(len(documents)) or write(documents, *rest, **more)
+        )
+        await asyncio.gather(*(store.aget(NOTES, f"k{n}") for n in range(30)), store.asearch(NOTES, limit=30))
+        assert sum(sizes) == 30  # each item once, though two reads renew it
+        assert len(sizes) < 30
+        clock.pass_minutes(8)
+        assert len(store.search(NOTES, limit=100)) == 30
+
+
+def test_renewing_a_lifetime_never_undoes_a_later_put(tmp_path):
+    """A put, or a delete, between a read and the renewal that the read asks for."""
+    clock = FixedClock(datetime(2026, 3, 2, 9, 0, tzinfo=UTC))
+    with DualIndexer(tmp_path / "store", HashingEmbeddings(64), clock=clock) as indexer:
+        store, other = (HybridStore(indexer, agent_id="lina", ttl={"default_ttl": 10}) for _ in range(2))
+        for key in ("put", "deleted"):
+            store.put(NOTES, key, {"text": "old"})
+        clock.pass_minutes(5)
+        renew = store._writes.run
+
+        def overtaken(ops):
+            clock.pass_minutes(1)
+            other.put(NOTES, "put", {"text": "newer"})
+            other.delete(NOTES, "deleted")
+            return renew(ops)
+
+        store._writes.run = overtaken
+        assert len(store.search(NOTES)) == 2
+        assert other.get(NOTES, "put").value == {"text": "newer"}
+        assert other.get(NOTES, "deleted") is None
 
 
 def test_a_model_that_puts_while_it_embeds_does_not_wait_for_itself(tmp_path):
