@@ -21,6 +21,7 @@ from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.langchain.search_options import CALL_OPTIONS
 from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.search.options import check_option_names
 
 WhenMissing = Literal["error", "shared"]
 """What a run that names no agent does: fail, or see shared documents only."""
@@ -57,8 +58,10 @@ class ConfiguredRetriever(BaseRetriever):
         """Return a retriever with a configuration, such as the agent's; see `configurable_fields` for options.
 
         Raises:
-            UsageError: `configurable` contains a search option, which would change nothing.
+            UsageError: a key that `RunnableConfig` has not, or `configurable` contains a search option: neither would
+                change anything.
         """
+        check_option_names(kwargs, RunnableConfig.__annotations__, "with_config()")
         self._check_configurable(cast("RunnableConfig", {**(config or {}), **kwargs}))
         return super().with_config(config, **kwargs)
 
