@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, get_args
 
 from langchain_agentrag.connector import BaseConnector
 from langchain_agentrag.embedding import Embedder, check_embedder_spec
@@ -46,6 +46,8 @@ from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, St
 
 if TYPE_CHECKING:
     from langchain_agentrag.ingest.chroma_import import Owner
+
+T = TypeVar("T")
 
 ProgressCallback = Callable[[Progress], None]
 """Called as items of a long write are done."""
@@ -410,9 +412,19 @@ class DualIndexer:
         return RecordKeys(self._store.catalog, self._calls, owner, namespace, self._store.now, on_delete)
 
     @store_call
-    def owned_documents(self, agent_id: str | None = None) -> OwnedDocuments:
-        """Return the documents of exactly one owner, found by prefixes of their ids; see `HybridStore`."""
-        return OwnedDocuments(self._store.catalog, self._calls, check_agent_id(agent_id), self._store.now())
+    def owned_documents(self, agent_id: str | None = None, *, expired: bool = False) -> OwnedDocuments:
+        """Return the documents of exactly one owner, found by prefixes of their ids; see `HybridStore`.
+
+        Args:
+            agent_id: The owner; None for shared documents.
+            expired: Whether expired documents that are still on disk are included.
+        """
+        owner, now = check_agent_id(agent_id), self._store.now()
+        return OwnedDocuments(self._store.catalog, self._calls, owner, now, expired=expired)
+
+    def run_call(self, call: Callable[[], T]) -> T:
+        """Run a function as one call of the store, which closing waits for; see `HybridStore`."""
+        return self._calls.run(call)
 
     def _pipeline(self, on_progress: ProgressCallback | None, total: int | None, **options: bool) -> Pipeline:
         settings: dict[str, Any] = {"on_progress": on_progress, "total": total, **options}

@@ -11,29 +11,35 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 
-from langchain_agentrag.errors import ScopeError
+from langchain_agentrag.errors import ScopeError, UsageError
+from langchain_agentrag.langchain.search_options import CALL_OPTIONS
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.scope import check_agent_id
+from langchain_agentrag.search.options import check_option_names
 
 WhenMissing = Literal["error", "shared"]
 """What a run that names no agent does: fail, or see shared documents only."""
 
+_OPTIONS = frozenset({"k", *CALL_OPTIONS})
 _CONFIG: ContextVar[RunnableConfig | None] = ContextVar("agentrag_config", default=None)
 
 
 class ConfiguredRetriever(BaseRetriever):
     """Retriever whose `_get_relevant_documents` can read the configuration of its own call.
 
-    LangChain passes it only the configuration of the surrounding run.
+    LangChain passes it only the configuration of the surrounding run. A search option in the `configurable` of a call
+    or of `with_config` is refused unless it is a configurable field, as LangChain would ignore it.
     """
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002
         """Return the documents of a query; search options of this call by keyword."""
+        self._check_configurable(config)
         with _current_config(config):
             return super().invoke(input, config, **kwargs)
 
@@ -44,8 +50,39 @@ class ConfiguredRetriever(BaseRetriever):
         **kwargs: Any,
     ) -> list[Document]:
         """`invoke` without blocking the event loop."""
+        self._check_configurable(config)
         with _current_config(config):
             return await super().ainvoke(input, config, **kwargs)
+
+    def with_config(self, config: RunnableConfig | None = None, **kwargs: Any) -> Runnable[str, list[Document]]:
+        """Return a retriever with a configuration, such as the agent's; see `configurable_fields` for options.
+
+        Raises:
+            UsageError: a key that `RunnableConfig` has not, or `configurable` contains a search option: neither would
+                change anything.
+        """
+        check_option_names(kwargs, RunnableConfig.__annotations__, "with_config()")
+        self._check_configurable(cast("RunnableConfig", {**(config or {}), **kwargs}))
+        return super().with_config(config, **kwargs)
+
+    def _option(self, name: str) -> Any:
+        """Return the value of a search option."""
+        return getattr(self, name, None)
+
+    def _check_configurable(self, config: RunnableConfig | None) -> None:
+        """Refuse search options in `configurable`, other than their present values, which a configurable field sets.
+
+        Not within a run: what it configures may be meant for others.
+        """
+        if config is None or getattr(config.get("callbacks"), "parent_run_id", None) is not None:
+            return
+        for name, value in (config.get("configurable") or {}).items():
+            if name in _OPTIONS and self._option(name) != (tuple(value) if isinstance(value, list) else value):
+                raise UsageError(
+                    f"configurable={{{name!r}: {short_repr(value)}}} would change nothing: {name} is no configurable "
+                    f"field of this retriever. Make it one with configurable_fields({name}=ConfigurableField("
+                    f"id={name!r})), or pass {name}=… to invoke() or bind()."
+                )
 
 
 @contextmanager

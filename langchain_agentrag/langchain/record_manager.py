@@ -20,6 +20,7 @@ class HybridRecordManager(RecordManager):
 
     Records belong to one agent, so the `cleanup` of one agent never deletes another's documents, even for a source that
     both have. A key exists only while its document is in the store: documents deleted by other means are indexed again.
+    A subclass may take its times from elsewhere: what `get_time` and `aget_time` return is what is recorded.
 
     Args:
         indexer: The store.
@@ -41,17 +42,21 @@ class HybridRecordManager(RecordManager):
     def update(
         self, keys: Sequence[str], *, group_ids: Sequence[str | None] | None = None, time_at_least: float | None = None
     ) -> None:
-        """Add or renew records.
+        """Add or renew records, at the time that `get_time` returns.
 
         Raises:
             UsageError: the number of groups differs from that of keys, one of them is no string, or `time_at_least` is
                 in the future.
         """
+        self._update(keys, group_ids, time_at_least, self.get_time())
+
+    def _update(
+        self, keys: Sequence[str], group_ids: Sequence[str | None] | None, time_at_least: float | None, now: float
+    ) -> None:
         keys = _check_texts("keys", keys)
         groups = [None] * len(keys) if group_ids is None else _check_texts("group_ids", group_ids, optional=True)
         if len(groups) != len(keys):
             raise UsageError(f"update() got {len(keys)} keys and {len(groups)} group_ids: give one per key.")
-        now = self._records.now()
         if time_at_least is not None and now < time_at_least:
             raise UsageError(
                 f"Cannot update records at {now}, before time_at_least={time_at_least}: cleanup would delete them. "
@@ -106,8 +111,9 @@ class HybridRecordManager(RecordManager):
     async def aupdate(
         self, keys: Sequence[str], *, group_ids: Sequence[str | None] | None = None, time_at_least: float | None = None
     ) -> None:
-        """`update` in a worker thread."""
-        await asyncio.to_thread(self.update, keys, group_ids=group_ids, time_at_least=time_at_least)
+        """`update` in a worker thread, at the time that `aget_time` returns."""
+        now = await self.aget_time()
+        await asyncio.to_thread(self._update, keys, group_ids, time_at_least, now)
 
     async def aexists(self, keys: Sequence[str]) -> list[bool]:
         """`exists` in a worker thread."""

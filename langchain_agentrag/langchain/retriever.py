@@ -50,9 +50,9 @@ class HybridRetriever(ConfiguredRetriever):
     error. `history`, which is given per call only, is the conversation before the question, from which a follow-up
     question is completed ("and its price?", "第二个呢").
 
-    Metadata is returned as it was stored, plus `doc_id`, `chunk_id`, the location (`page`, `line` …) and the score,
-    where the metadata has no such key. `Document.id` is the document's id when the passage is the whole document, else
-    "doc_id#chunk_id".
+    Metadata is returned as it was stored, plus `doc_id`, `chunk_id`, `source` (the `doc_id`), the location (`page`,
+    `line` …) and the score, where the metadata has no such key. `Document.id` is the document's id when the passage is
+    the whole document, else "doc_id#chunk_id".
 
     Attributes:
         indexer: The store.
@@ -66,6 +66,7 @@ class HybridRetriever(ConfiguredRetriever):
         score_key: Metadata key of the score, or None to leave it out (needed by wrappers that compare whole documents,
             such as MultiQueryRetriever).
         explain: Whether to add `explanation` to the metadata: rank and score in each index, matched words.
+        trace_indexes: Whether tracers also see each index as a run within the search, with its hits in its own order.
         safety: Fences the `page_content` of the returned documents, for code that gives it to a model as it is, such as
             LangChain's `create_retriever_tool` and `as_tool`. None, the default, returns texts as they are stored, for
             programs.
@@ -100,6 +101,7 @@ class HybridRetriever(ConfiguredRetriever):
     quarantined: bool = option_field("quarantined", default=False)
     score_key: str | None = "score"
     explain: bool = False
+    trace_indexes: bool = False
     safety: PassageSafety | None = Field(default=None, repr=False, exclude=True)
 
     _bound: Any = PrivateAttr(default=None)
@@ -177,7 +179,8 @@ class HybridRetriever(ConfiguredRetriever):
     ) -> list[Document]:
         k, options = self._options(kwargs)
         hits = self.indexer.search(query, k, agent_id=self._resolve_agent(), **options)
-        _trace_index_runs(run_manager, hits, self._document)
+        if self.trace_indexes:
+            _trace_index_runs(run_manager, hits, self._document)
         return self._documents(hits)
 
     async def _aget_relevant_documents(
@@ -185,7 +188,8 @@ class HybridRetriever(ConfiguredRetriever):
     ) -> list[Document]:
         k, options = self._options(kwargs)
         hits: Hits = await self.indexer.asearch(query, k, agent_id=self._resolve_agent(), **options)
-        await _atrace_index_runs(run_manager, hits, self._document)
+        if self.trace_indexes:
+            await _atrace_index_runs(run_manager, hits, self._document)
         return self._documents(hits)
 
     def _resolve_agent(self) -> str | None:
@@ -204,7 +208,12 @@ class HybridRetriever(ConfiguredRetriever):
         return documents
 
     def _document(self, hit: Hit) -> Document:
-        added: dict[str, Any] = {**hit.locator, "doc_id": hit.doc_id, "chunk_id": hit.chunk_id}
+        added: dict[str, Any] = {
+            **hit.locator,
+            "doc_id": hit.doc_id,
+            "chunk_id": hit.chunk_id,
+            "source": hit.doc_id,  # LangChain's chains with sources need one
+        }
         if self.score_key is not None:
             added[self.score_key] = hit.score
         if hit.also_in:

@@ -12,7 +12,7 @@ from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, Callba
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 
 from langchain_agentrag.embedding import Embedder
 from langchain_agentrag.errors import InvalidDocumentError, InvalidQueryError, UsageError
@@ -30,7 +30,7 @@ from langchain_agentrag.langchain.migration import migrate_chroma
 from langchain_agentrag.langchain.record_manager import HybridRecordManager
 from langchain_agentrag.langchain.search_options import CALL_OPTIONS, MODES, engine_options, merge_options
 from langchain_agentrag.scope import require_agent_id
-from langchain_agentrag.search.options import SearchOptions, check_option_names
+from langchain_agentrag.search.options import SearchOptions, check_count, check_option_names
 from langchain_agentrag.types import Hit, Hits, split_reference
 
 _K = 4  # LangChain's default
@@ -151,7 +151,7 @@ class HybridVectorStore(VectorStore):
         Raises:
             InvalidQueryError: an unknown option, also in `search_kwargs`.
         """
-        own = HybridVectorStoreRetriever.model_fields.keys()
+        own = HybridVectorStoreRetriever.model_fields.keys() - {"k"}
         options = {name: value for name, value in kwargs.items() if name not in own}
         check_option_names(options, dict.fromkeys(("k", *CALL_OPTIONS)))
         fields = {name: value for name, value in kwargs.items() if name in own}
@@ -332,9 +332,17 @@ class HybridVectorStore(VectorStore):
 
 
 class HybridVectorStoreRetriever(ConfiguredRetriever, VectorStoreRetriever):
-    """LangChain's vector store retriever; a filter of the call narrows the bound one instead of replacing it."""
+    """LangChain's vector store retriever; a filter of the call narrows the bound one instead of replacing it.
+
+    Documents whose metadata has no `source` get the id of their document as one: chains with sources need it.
+
+    Attributes:
+        k: Documents to return, >= 1, instead of the `k` of `search_kwargs`; a configurable field may set it.
+    """
 
     model_config = ConfigDict(extra="forbid")
+
+    k: int | None = None
 
     allowed_search_types: ClassVar[Sequence[str]] = (
         "similarity",
@@ -342,15 +350,34 @@ class HybridVectorStoreRetriever(ConfiguredRetriever, VectorStoreRetriever):
         *(name for name in MODES if name != "similarity"),
     )
 
+    @field_validator("k", mode="before")
+    @classmethod
+    def _valid_k(cls, value: Any) -> int | None:
+        return None if value is None else check_count("k", value)
+
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return self.vectorstore.search(query, self.search_type, **merge_options(self.search_kwargs, kwargs))
+        return _with_sources(self.vectorstore.search(query, self.search_type, **self._call_options(kwargs)))
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return await self.vectorstore.asearch(query, self.search_type, **merge_options(self.search_kwargs, kwargs))
+        return _with_sources(await self.vectorstore.asearch(query, self.search_type, **self._call_options(kwargs)))
+
+    def _call_options(self, call: dict[str, Any]) -> dict[str, Any]:
+        return merge_options(self.search_kwargs if self.k is None else {**self.search_kwargs, "k": self.k}, call)
+
+    def _option(self, name: str) -> Any:
+        return self.search_kwargs.get(name) if getattr(self, name, None) is None else getattr(self, name)
+
+
+def _with_sources(documents: list[Document]) -> list[Document]:
+    for document in documents:
+        if "source" not in document.metadata and document.id is not None:
+            address = split_reference(document.id)
+            document.metadata["source"] = document.id if address is None else address[0]
+    return documents
 
 
 class _StoreEmbeddings(Embeddings):

@@ -1,7 +1,8 @@
 """Items of LangGraph's store as documents: filters, namespaces, owners, stored form.
 
-Filters and namespace patterns work as in LangGraph's `InMemoryStore`, not as in `filters`: operators compare numbers
-only, a dict without operators must be contained in the value, and values that cannot be compared are an error.
+Filters and namespace patterns work as in LangGraph's stores, not as in `filters`: what one of `InMemoryStore`,
+`SqliteStore` and `PostgresStore` takes is taken here. A dict without operators must be contained in the value, "a.b" is
+the key "b" of the value of "a", and texts are compared with texts. What cannot be compared does not match.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from langchain_agentrag.scope import check_agent_id
 from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.types import Section, SourceDocument
 
-_ORDERINGS: Mapping[str, Callable[[float, float], bool]] = {
+_ORDERINGS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
@@ -32,20 +33,65 @@ _ORDERINGS: Mapping[str, Callable[[float, float], bool]] = {
 _KNOWN = ("$eq", "$ne", *_ORDERINGS)
 
 
-def matches_filter(value: Mapping[str, Any], where: Mapping[str, Any] | None) -> bool:
-    """Whether a value matches a filter.
+def check_filter(where: object) -> None:
+    """Check the filter of a search, also where there is no item to apply it to.
 
     Raises:
-        FilterError: an unknown operator.
-        TypeError: an ordering is applied to a missing key, or to a value that is not a number.
-        ValueError: an ordering is applied to a text that is not a number.
+        FilterError: it is no dict with texts as keys, or contains an unknown operator.
     """
-    return all(_matches_value(value.get(key), condition) for key, condition in (where or {}).items())
+    if where is None:
+        return
+    if not isinstance(where, Mapping) or not all(isinstance(key, str) for key in where):
+        raise FilterError(
+            f'Cannot filter items by {short_repr(where)}: pass a dict such as {{"type": "note"}} or '
+            '{"user.age": {"$gte": 18}}.'
+        )
+    for condition in where.values():
+        _check_condition(condition)
+
+
+def _check_condition(condition: object) -> None:
+    if isinstance(condition, list | tuple):
+        for part in condition:
+            _check_condition(part)
+    if not isinstance(condition, dict):
+        return
+    if _has_operator(condition):
+        for name in condition:
+            if name not in _KNOWN:
+                raise FilterError(
+                    f"Unsupported operator: {name}. LangGraph's stores have {' '.join(_KNOWN)}; for more, search the "
+                    "store behind it with the filter language of `DualIndexer.search`."
+                )
+        return
+    for part in condition.values():
+        _check_condition(part)
+
+
+def _has_operator(condition: Mapping[Any, object]) -> bool:
+    return any(isinstance(key, str) and key.startswith("$") for key in condition)
+
+
+def matches_filter(value: Mapping[str, Any], where: Mapping[str, Any] | None) -> bool:
+    """Whether a value matches a filter that `check_filter` has passed."""
+    return all(_matches_value(_value_at(value, key), condition) for key, condition in (where or {}).items())
+
+
+def _value_at(value: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a key, or of a path "a.b" where there is no such key; None without either."""
+    if key in value:
+        return value[key]
+    found: Any = value
+    for part in key.split("."):
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(part)
+    return found
 
 
 def _matches_value(value: Any, condition: Any) -> bool:
     if isinstance(condition, dict):
-        if any(key.startswith("$") for key in condition):
+        if _has_operator(condition):
             return all(_compare(value, name, operand) for name, operand in condition.items())
         return isinstance(value, dict) and all(_matches_value(value.get(key), part) for key, part in condition.items())
     if isinstance(condition, list | tuple):
@@ -60,22 +106,19 @@ def _matches_value(value: Any, condition: Any) -> bool:
 def _compare(value: Any, name: str, operand: Any) -> bool:
     if name in {"$eq", "$ne"}:
         return bool(value == operand) is (name == "$eq")
-    if name not in _ORDERINGS:
-        raise FilterError(
-            f"Unsupported operator: {name}. LangGraph's store has {' '.join(_KNOWN)}; for more, search the store "
-            "behind it with the filter language of `DualIndexer.search`."
-        )
-    return _ORDERINGS[name](_as_number(value, name), _as_number(operand, name))
+    numbers = _as_number(value), _as_number(operand)
+    pair = (value, operand) if None in numbers else numbers
+    try:
+        return bool(_ORDERINGS[name](*pair))
+    except TypeError:  # of different types, such as a text and a number, or absent
+        return False
 
 
-def _as_number(value: Any, name: str) -> float:
+def _as_number(value: Any) -> float | None:
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"Cannot compare {short_repr(value)} by {name}: operators of LangGraph's store compare numbers only, and "
-            "every item under the namespace must have a number there. Narrow the namespace, or put numbers."
-        ) from error
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def matches_namespace(kind: Literal["prefix", "suffix"], pattern: tuple[str, ...], namespace: tuple[str, ...]) -> bool:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -24,7 +25,7 @@ from langgraph.store.base import (
     TTLConfig,
 )
 
-from langchain_agentrag.errors import FilterError, InvalidDocumentError, StoreError, UsageError
+from langchain_agentrag.errors import InvalidDocumentError, StoreError, UsageError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.langgraph.items import (
@@ -33,6 +34,7 @@ from langchain_agentrag.langgraph.items import (
     Namespace,
     NamespaceOwners,
     StoreItemRecord,
+    check_filter,
     check_labels,
     id_prefixes,
     item_id,
@@ -42,6 +44,7 @@ from langchain_agentrag.langgraph.items import (
     namespace_of_id,
     new_item,
 )
+from langchain_agentrag.langgraph.joined_writes import JoinedWrites, WriteCall, write_calls
 from langchain_agentrag.search.options import SearchOptions, check_request
 from langchain_agentrag.store.queries import OwnedDocument, OwnedDocuments
 from langchain_agentrag.types import SourceDocument
@@ -105,12 +108,17 @@ class HybridStore(BaseStore):
     Results and errors equal those of LangGraph's `InMemoryStore`, with these differences:
 
     - a query searches both indexes, so scores are in [0, 1] and exact words count;
-    - a namespace exists while it holds an item; namespaces are ordered by their oldest item;
+    - a search without a query returns the last put first, as `SqliteStore` and `PostgresStore` do;
+    - a namespace exists while it holds an item;
+    - filters also take what those two stores take: "a.b", and texts in order; what cannot be compared does not match;
     - the items without a score that fill up a search take part in paging;
     - a put keeps `created_at`; values are returned as JSON gives them (a tuple as a list), but dates and Decimal stay;
     - operations passed to `batch` directly are checked like those of the methods.
 
-    An item is invisible from its expiry on, whether or not a sweep has deleted it from disk.
+    An item is invisible from its expiry on, whether or not a sweep has deleted it from disk. With
+    `ttl={"omit_expired": False}` it is readable until a sweep deletes it; a query lists it last, without a score.
+
+    Puts and deletes that wait for each other are joined, those of threads and of tasks: many callers, one commit.
 
     Args:
         indexer: The store behind it.
@@ -153,6 +161,7 @@ class HybridStore(BaseStore):
             )
         check_request("", 1, agent_id=None, options=self._options)
         self._sweeper = ExpirySweeper(self.sweep_ttl)
+        self._writes = JoinedWrites(self._indexer, self._write_calls)
 
     def __repr__(self) -> str:
         return f"HybridStore({self._indexer!r}, {self._owners!r})"
@@ -187,16 +196,65 @@ class HybridStore(BaseStore):
             InvalidDocumentError: a value cannot be stored; nothing of the batch is.
             ScopeError: a namespace has no owner.
         """
-        batch = _Batch(self._indexer.owned_documents)
-        results = [self._execute(op, batch) for op in ops]
-        self._commit(batch)
-        return results
+        ops = list(ops)
+        return self._writes.run(ops) if _has_put(ops) else self._read(ops)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """`batch` in a worker thread."""
-        return await asyncio.to_thread(self.batch, list(ops))
+        ops = list(ops)
+        return await (self._writes.arun(ops) if _has_put(ops) else asyncio.to_thread(self._read, ops))
 
-    def _execute(self, op: Op, batch: _Batch) -> Result:
+    def _read(self, ops: Sequence[Op]) -> list[Result]:
+        batch = _Batch(self._owned_documents)
+        results = self._execute_all(ops, batch)
+        due = [
+            _RenewOp(owner, item)
+            for (owner, _), item in batch.reads.items()
+            if item.renewed(batch.owned_documents(owner).now) is not None
+        ]
+        if due:
+            try:
+                self._writes.run(due)
+            except StoreError as error:  # closed meanwhile: what was read is the result
+                _log_not_renewed(len(due), error)
+        return results
+
+    def _write_calls(self, calls: Sequence[WriteCall]) -> None:
+        """Execute the operations of several callers and commit them together; what one of them gets wrong is its own.
+
+        Reads of any of them see the state before all of them.
+        """
+        joined = _Batch(self._owned_documents)
+        executed: list[tuple[WriteCall, list[Result]]] = []
+        for call in calls:
+            batch = joined.for_next_caller()
+            try:
+                results = call.run_in_context(self._execute_all, call.ops, batch)
+            except Exception as error:  # noqa: BLE001  (whatever it is, its caller gets it)
+                call.fail(error)
+            else:
+                joined.add(batch)
+                executed.append((call, results))
+        try:
+            self._commit(joined)
+        except Exception as error:
+            if isinstance(error, StoreError) or len(executed) <= 1:  # a locked or full store is so for all of them
+                raise
+            logger.info("%d writes are repeated one by one: %r", len(executed), error)
+            for call, _ in executed:
+                write_calls(self._write_calls, [call])
+        else:
+            for call, results in executed:
+                call.succeed(results)
+
+    def _owned_documents(self, owner: str | None) -> OwnedDocuments:
+        expired = (self.ttl_config or {}).get("omit_expired") is False
+        return self._indexer.owned_documents(owner, expired=expired)
+
+    def _execute_all(self, ops: Sequence[Op | _RenewOp], batch: _Batch) -> list[Result]:
+        return [self._execute(op, batch) for op in ops]
+
+    def _execute(self, op: Op | _RenewOp, batch: _Batch) -> Result:
         match op:
             case GetOp():
                 return self._get(op, batch)
@@ -206,6 +264,9 @@ class HybridStore(BaseStore):
                 return self._list_namespaces(op, batch)
             case PutOp():
                 self._put(op, batch)
+                return None
+            case _RenewOp():
+                self._note_renewal(op, batch)
                 return None
         raise ValueError(f"Unknown operation type: {type(op)}")
 
@@ -230,12 +291,9 @@ class HybridStore(BaseStore):
 
     def _search(self, op: SearchOp, batch: _Batch) -> list[SearchItem]:
         prefix = check_labels(op.namespace_prefix)
-        if op.filter is not None and not isinstance(op.filter, Mapping):
-            raise FilterError(f'Cannot filter items by {op.filter!r}: pass a dict such as {{"type": "note"}}.')
+        check_filter(op.filter)
         owner = self._owners.owner_of(prefix)
         documents = cache(lambda: _filtered_items(batch.owned_documents(owner), prefix, op.filter))
-        if op.filter:
-            documents()  # raises for a filter that cannot be applied, also where no item is needed
         if op.query:
             page = self._ranked_page(op, owner, prefix, documents) if op.limit > 0 else []
         else:
@@ -292,7 +350,7 @@ class HybridStore(BaseStore):
             fields: Sequence[str] = self._fields
         else:
             fields = [] if op.index is False else op.index
-        previous = self._find_item(owner, namespace, op.key, batch)
+        previous = batch.previous(item_key, lambda: self._find_item(owner, namespace, op.key, batch))
         batch.puts[item_key] = new_item(
             namespace,
             op.key,
@@ -327,9 +385,16 @@ class HybridStore(BaseStore):
                 self._indexer.index_documents(batch, owner, split=False, vectors=[zeros] * len(batch))
 
     def _remove(self, owner: str | None, doc_ids: list[str]) -> None:
-        existing = [document.doc_id for document in self._indexer.owned_documents(owner).find(doc_ids)]
+        existing = [document.doc_id for document in self._owned_documents(owner).find(doc_ids)]
         if existing:
             self._indexer.delete(existing, agent_id=owner)
+
+    def _note_renewal(self, op: _RenewOp, batch: _Batch) -> None:
+        """Note an item that was read for renewal, as it is now; one that was put or deleted since stays as it is."""
+        namespace, key = op.item.namespace, op.item.key
+        current = batch.previous((op.owner, op.item.doc_id), lambda: self._find_item(op.owner, namespace, key, batch))
+        if current is not None and current.updated == op.item.updated:
+            batch.note_read(op.owner, [current])
 
     def _renew(self, batch: _Batch) -> None:
         """Restart the time to live of items that were read; failures (store busy or read-only) are only logged."""
@@ -342,7 +407,7 @@ class HybridStore(BaseStore):
             try:
                 self._write(owner, documents)
             except StoreError as error:
-                logger.warning("the time to live of %d items was not renewed: %s", len(documents), error)
+                _log_not_renewed(len(documents), error)
 
     # -- lifetimes ----------------------------------------------------------------------------------------------------
 
@@ -363,17 +428,59 @@ class HybridStore(BaseStore):
         return self._sweeper.stop(timeout)
 
 
-class _Batch:
-    """State of one batch: its snapshots, the last put of each item (None deletes it), and the items read."""
+@dataclass(frozen=True, slots=True)
+class _RenewOp:
+    """Operation of the store's own: restart the time to live of an item that was read."""
 
-    def __init__(self, open_documents: Callable[[str | None], OwnedDocuments]) -> None:
+    owner: str | None
+    item: StoreItemRecord
+
+
+def _log_not_renewed(count: int, error: StoreError) -> None:
+    logger.warning("the time to live of %d items was not renewed: %s", count, error)
+
+
+class _Batch:
+    """State of one batch: its snapshots, the last put of each item (None deletes it), and the items read.
+
+    Args:
+        open_documents: Opens the snapshot of an owner's documents.
+        earlier: Puts of earlier callers that are committed together with this batch.
+    """
+
+    def __init__(
+        self,
+        open_documents: Callable[[str | None], OwnedDocuments],
+        earlier: Mapping[_ItemKey, StoreItemRecord | None] | None = None,
+    ) -> None:
         self.owned_documents = cache(open_documents)  # one snapshot per owner
         self.puts: dict[_ItemKey, StoreItemRecord | None] = {}
         self.reads: dict[_ItemKey, StoreItemRecord] = {}
+        self._earlier = {} if earlier is None else earlier
+
+    def for_next_caller(self) -> _Batch:
+        """Return an empty batch with the same snapshots, which puts after this one."""
+        return _Batch(self.owned_documents, self.puts)
+
+    def add(self, batch: _Batch) -> None:
+        """Add the puts and reads of a later batch."""
+        self.puts.update(batch.puts)
+        self.reads.update(batch.reads)
+
+    def previous(self, item_key: _ItemKey, find: Callable[[], StoreItemRecord | None]) -> StoreItemRecord | None:
+        """Return the item as earlier puts leave it; without one, what `find` returns."""
+        for puts in (self.puts, self._earlier):
+            if item_key in puts:
+                return puts[item_key]
+        return find()
 
     def note_read(self, owner: str | None, items: Iterable[StoreItemRecord]) -> None:
         """Note items whose time to live a read restarts."""
         self.reads.update({(owner, item.doc_id): item for item in items})
+
+
+def _has_put(ops: Iterable[Op]) -> bool:
+    return any(isinstance(op, PutOp) for op in ops)
 
 
 def _check_key(key: str) -> str:
@@ -390,9 +497,7 @@ def _check_key(key: str) -> str:
 def _filtered_items(
     documents: OwnedDocuments, prefix: Namespace, where: Mapping[str, Any] | None
 ) -> list[OwnedDocument]:
-    """Return the items under a namespace that match a filter, grouped by namespace, in storage order."""
-    groups: dict[Namespace, list[OwnedDocument]] = defaultdict(list)
-    for document in documents.with_prefix(*id_prefixes(prefix)):
-        groups[namespace_of_id(document.doc_id)].append(document)
-    items = [document for group in groups.values() for document in group]
+    """Return the items under a namespace that match a filter, the last put first."""
+    items = documents.with_prefix(*id_prefixes(prefix))[::-1]
+    items.sort(key=lambda item: item.time, reverse=True)  # stable: of items put together, the last one first
     return [item for item in items if matches_filter(item.metadata["value"], where)] if where else items

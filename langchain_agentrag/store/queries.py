@@ -331,17 +331,27 @@ def _owner_documents(
     return (document for document in documents if document is not None)
 
 
+_NEVER = -(2**63)  # earlier than every expiry
+
 _SELECT_OWNED = (
-    f"SELECT id, doc_id, metadata FROM documents d WHERE {NOT_EXPIRED} "
+    "SELECT id, doc_id, metadata, coalesce(json_extract(metadata, '$.time.v'), '') FROM documents d "
+    f"WHERE {NOT_EXPIRED} "
     "AND partition = (SELECT id FROM partitions WHERE owner IS ?)"
 )
 
 
 class OwnedDocument(NamedTuple):
-    """Document of one owner; its metadata is decoded on access."""
+    """Document of one owner; its metadata is decoded on access.
+
+    Attributes:
+        doc_id: Id of the document.
+        packed: Its metadata as stored.
+        time: The datetime of its metadata under "time" as stored, which sorts by time when all are in UTC; "" for none.
+    """
 
     doc_id: str
     packed: str
+    time: str
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -357,10 +367,14 @@ class OwnedDocuments:
         calls: Its running calls.
         owner: Agent, or None for shared.
         now: The present.
+        expired: Whether expired documents that are still on disk are included.
     """
 
-    def __init__(self, catalog: Catalog, calls: RunningCalls, owner: str | None, now: datetime) -> None:
+    def __init__(
+        self, catalog: Catalog, calls: RunningCalls, owner: str | None, now: datetime, *, expired: bool = False
+    ) -> None:
         self._catalog, self._calls, self._owner, self.now = catalog, calls, owner, now
+        self._expired = expired
 
     @store_call
     def with_prefix(self, *prefixes: str) -> list[OwnedDocument]:
@@ -369,14 +383,14 @@ class OwnedDocuments:
         Args:
             prefixes: None of them a prefix of another; each ends in an ASCII character.
         """
-        rows: list[tuple[int, str, str]] = []
+        rows: list[tuple[int, str, str, str]] = []
         with self._catalog.snapshot() as connection:
             for prefix in prefixes:
                 rows += connection.execute(
                     f"{_SELECT_OWNED} AND doc_id >= ? AND doc_id < ?",
                     (*self._parameters, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
                 ).fetchall()
-        return [OwnedDocument(doc_id, packed) for _, doc_id, packed in sorted(rows)]
+        return [OwnedDocument(*values) for _, *values in sorted(rows)]
 
     @store_call
     def find(self, doc_ids: Iterable[str]) -> list[OwnedDocument]:
@@ -391,4 +405,4 @@ class OwnedDocuments:
 
     @property
     def _parameters(self) -> tuple[int, str | None]:
-        return to_microseconds(self.now), self._owner
+        return _NEVER if self._expired else to_microseconds(self.now), self._owner

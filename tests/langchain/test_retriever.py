@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import pytest
+from langchain_classic.chains import RetrievalQAWithSourcesChain
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.language_models import FakeListChatModel
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import ConfigurableField, RunnableLambda
 from pydantic import ValidationError
 
-from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridRetriever, HybridVectorStore
+from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridRetriever, HybridVectorStore, SourceDocument
 from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError, UsageError
 
 MANUAL = [
@@ -371,6 +373,95 @@ def test_agents_with_alike_names_are_strangers(tmp_path, mine, theirs):
             assert [document.page_content for document in documents] in (["my note 7741"], [])
 
 
+# -- options of the configuration, sources ----------------------------------------------------------------------------
+
+
+WAYS = {
+    "retriever": lambda indexer, **options: HybridRetriever(indexer=indexer, **options),
+    "vector store": lambda indexer, **options: HybridVectorStore(indexer).as_retriever(**options),
+    "search_kwargs": lambda indexer, **options: HybridVectorStore(indexer).as_retriever(search_kwargs=options),
+}
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    with DualIndexer(tmp_path / "numbered", HashingEmbeddings(64)) as opened:
+        opened.index_documents([f"note 笔记 {number}" for number in range(9)])
+        yield opened
+
+
+@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+def test_k_is_a_configurable_field(numbered, make):
+    base = make(numbered, k=2)
+    configurable = base.configurable_fields(k=ConfigurableField(id="k"))
+    assert len(configurable.invoke("note")) == 2
+    assert len(configurable.invoke("note", {"configurable": {"k": 5}})) == 5
+    assert len(configurable.with_config(configurable={"k": 6}).invoke("笔记")) == 6
+    assert len(asyncio.run(configurable.ainvoke("note", {"configurable": {"k": 7}}))) == 7
+    assert [len(found) for found in configurable.batch(["note", "笔记"], {"configurable": {"k": 3}})] == [3, 3]
+    chain = RunnableLambda(lambda text: text) | configurable | len
+    assert chain.invoke("note", {"configurable": {"k": 4}}) == 4
+    assert len(configurable.invoke("note", {"configurable": {"k": 5}}, k=1)) == 1
+    for wrong in (0, True, "3"):
+        with pytest.raises(ValueError, match="k="):
+            configurable.invoke("note", {"configurable": {"k": wrong}})
+    assert len(base.bind(k=5).invoke("note")) == 5
+
+
+@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    "option", [{"k": 5}, {"filter": {"lang": "zh"}}, {"search_type": "keyword"}, {"weights": [1, 0]}]
+)
+def test_an_option_that_is_no_configurable_field_is_refused_with_the_remedy(numbered, make, option):
+    retriever = make(numbered, k=2)
+    for call in (
+        lambda: retriever.with_config(configurable=option),
+        lambda: retriever.with_config({"configurable": option}),
+        lambda: retriever.invoke("note", {"configurable": option}),
+        lambda: asyncio.run(retriever.ainvoke("note", {"configurable": option})),
+        lambda: retriever.batch(["note"], {"configurable": option}),
+    ):
+        with pytest.raises(UsageError, match=r"ConfigurableField\(id="):
+            call()
+    assert len(retriever.with_config(configurable={"thread_id": "7", "k": 2}).invoke("note")) == 2
+    # within a run, what it configures may be meant for others
+    assert (RunnableLambda(lambda text: text) | retriever | len).invoke("note", {"configurable": option}) == 2
+
+
+def test_any_option_of_the_retriever_can_be_configurable(numbered):
+    fields = {
+        name: ConfigurableField(id=name) for name in ("search_type", "weights", "fusion", "after", "score_threshold")
+    }
+    configurable = HybridRetriever(indexer=numbered, k=2).configurable_fields(**fields)
+    values = {"search_type": "keyword", "weights": [1, 0], "fusion": "rrf", "after": "9d", "score_threshold": 0.0}
+    for name, value in values.items():
+        configurable.invoke("note 3", {"configurable": {name: value}})  # not refused
+
+
+@pytest.mark.parametrize("make", list(WAYS.values())[:2], ids=list(WAYS)[:2])
+def test_documents_without_a_source_get_the_id_of_their_document(tmp_path, make):
+    with DualIndexer(tmp_path / "sources", HashingEmbeddings(64)) as indexer:
+        long = SourceDocument("手册", "\n\n".join(f"第 {number} 章 coolant {'词 ' * 200}" for number in range(6)))
+        own = SourceDocument("own", "coolant 冷却液", {"source": "wiki/7"})
+        indexer.index_documents([SourceDocument("plain", "coolant"), long, own])
+        retriever = make(indexer, k=9)
+        for documents in (retriever.invoke("coolant"), asyncio.run(retriever.ainvoke("coolant"))):
+            assert {document.metadata["source"] for document in documents} == {"plain", "手册", "wiki/7"}
+        assert "source" not in indexer.get(["plain"])[0].metadata
+        assert "source" not in HybridVectorStore(indexer).get_by_ids(["plain"])[0].metadata
+
+
+@pytest.mark.parametrize("make", list(WAYS.values())[:2], ids=list(WAYS)[:2])
+def test_a_chain_with_sources_answers(tmp_path, make):
+    with DualIndexer(tmp_path / "sources", HashingEmbeddings(64)) as indexer:
+        indexer.index_documents([SourceDocument("报警表", "E1102 主轴过载"), SourceDocument("other", "coolant")])
+        model = FakeListChatModel(responses=["主轴过载。\nSOURCES: 报警表"])
+        chain = RetrievalQAWithSourcesChain.from_chain_type(model, retriever=make(indexer, k=1))
+        assert chain.invoke({"question": "E1102?"}) == {
+            "question": "E1102?", "answer": "主轴过载。\n", "sources": "报警表",
+        }  # fmt: skip
+
+
 # -- tracing, copies, loops -------------------------------------------------------------------------------------------
 
 
@@ -389,8 +480,26 @@ class Recorder(BaseCallbackHandler):
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-def test_a_tracer_sees_one_child_run_per_index(retriever, way):
+@pytest.mark.parametrize(
+    "make", [lambda retriever: retriever, lambda retriever: HybridVectorStore(retriever.indexer).as_retriever()]
+)
+def test_a_tracer_sees_one_run_per_search(retriever, make, way):
+    recorder, searching = Recorder(), make(retriever)
+    config = {"callbacks": [recorder]}
+    documents = (
+        searching.invoke("E1102 主轴", config)
+        if way == "sync"
+        else asyncio.run(searching.ainvoke("E1102 主轴", config))
+    )
+    assert len(recorder.started) == 1
+    assert recorder.ended == [(recorder.started[0][2], ids(documents))]
+    assert recorder.failed == []
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_tracer_sees_a_run_per_index_by_option(retriever, way):
     recorder = Recorder()
+    retriever = HybridRetriever(indexer=retriever.indexer, trace_indexes=True)
     config = {"callbacks": [recorder]}
     documents = (
         retriever.invoke("E1102 主轴", config)

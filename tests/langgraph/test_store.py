@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage
 from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridStore, SourceDocument
-from langchain_agentrag.errors import InvalidDocumentError, ScopeError, UsageError
+from langchain_agentrag.errors import FilterError, InvalidDocumentError, ScopeError, UsageError
 from tests.fakes import FixedClock, RecordingEmbeddings
 from tests.langchain.scripts import ScriptedModel, calls
 
@@ -190,7 +190,7 @@ def test_each_field_is_searched_on_its_own_and_what_is_not_indexed_fills_up(inde
     items = store.search(PLACE, query="周五更换")
     assert {item.key for item in items[:2]} == {"a", "e"}
     assert [item.score is None for item in items] == [False] * 3 + [True] * 2
-    assert keys(items[3:]) == ["c", "d"]
+    assert keys(items[3:]) == ["d", "c"]
     assert keys(store.search(PLACE, query="7741", limit=5))[0] != "c"
     assert (
         len(
@@ -202,6 +202,99 @@ def test_each_field_is_searched_on_its_own_and_what_is_not_indexed_fills_up(inde
         )
         == 3
     )
+
+
+FILTERED = {
+    "a": {
+        "kind": "note",
+        "n": 3,
+        "at": "2026-03-01",
+        "user": {"name": "莉娜", "address": {"city": "Berlin"}},
+        "tags": ["x"],
+    },
+    "b": {"kind": "笔记", "n": "12", "at": "2026-01-15", "user": {"name": "Otto"}, "user.name": "literal", "tags": []},
+    "c": {"kind": None, "up": True, "half-open": 1, "0": "zero", "user": "nobody"},
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ({"user.name": "莉娜"}, "a"),
+        ({"user.name": "literal"}, "b"),  # a key that contains the dot comes first
+        ({"user.address.city": {"$eq": "Berlin"}}, "a"),
+        ({"user.address.city": {"$ne": "Berlin"}}, "bc"),
+        ({"user": {"name": "Otto"}}, "b"),
+        ({"user": {"address": {"city": {"$eq": "Berlin"}}}}, "a"),
+        ({"user.address": {"city": "Berlin"}}, "a"),
+        ({"user.name.first": "x"}, ""),
+        ({"half-open": 1, "up": True}, "c"),
+        ({"0": "zero"}, "c"),
+        ({"n": {"$gt": 2, "$lt": 12}}, "a"),
+        ({"n": {"$gte": "3"}}, "ab"),  # a text that is a number is one
+        ({"at": {"$gte": "2026-02-01"}}, "a"),
+        ({"at": {"$lt": "2026-02"}}, "b"),
+        ({"kind": {"$gt": "笔"}}, "b"),
+        ({"kind": {"$gt": 5}}, ""),  # a text is not compared with a number
+        ({"user": {"$lt": 5}}, ""),
+        ({"absent": {"$lte": 5}}, ""),
+        ({"tags": ["x"]}, "a"),
+        ({"kind": None}, "c"),
+        ({"absent": None}, "abc"),
+        ({}, "abc"),
+        (None, "abc"),
+    ],
+)
+def test_filters_take_what_the_stores_of_langgraph_take(indexer, where, found):
+    store = HybridStore(indexer, agent_id="lina")
+    for key, value in FILTERED.items():
+        store.put(PLACE, key, {**value, "text": "冷却液"})
+    assert sorted(keys(store.search(PLACE, filter=where))) == sorted(found)
+    assert sorted(keys(store.search(PLACE, query="冷却液", filter=where))) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [5, ["kind"], {5: "x"}, {"kind": {"$like": "x"}}, {"user": {"name": {"$in": ["x"]}}}, {"n": {"$gt": 1, "n": 2}}],
+)
+def test_filters_that_no_store_of_langgraph_has_are_refused_also_without_items(indexer, where):
+    store = HybridStore(indexer, agent_id="lina")
+    for query in (None, "x"):
+        with pytest.raises(FilterError, match=r"filter|Unsupported operator"):
+            store.search(PLACE, query=query, filter=where)
+
+
+def test_without_a_query_the_last_put_comes_first(indexer, clock):
+    store = HybridStore(indexer, agent_id="lina")
+    for key in ("a", "b", "c"):
+        store.put((*PLACE, key), key, {"text": "冷却液", "key": key}, ttl=60, index=None if key == "a" else False)
+        clock.pass_minutes(1)
+    assert keys(store.search(PLACE)) == ["c", "b", "a"]
+    store.put((*PLACE, "a"), "a", {"text": "again", "key": "a"}, ttl=60)
+    clock.pass_minutes(1)
+    assert keys(store.search(PLACE)) == ["a", "c", "b"]
+    store.get((*PLACE, "b"), "b", refresh_ttl=True)  # renewing a lifetime is no put
+    assert keys(store.search(PLACE)) == ["a", "c", "b"]
+    assert keys(store.search(PLACE, filter={"text": "冷却液"})) == ["c", "b"]
+    assert keys(store.search(PLACE, limit=1, offset=1)) == ["c"]
+    times = [item.updated_at for item in store.search(PLACE)]
+    assert times == sorted(times, reverse=True)
+
+
+def test_items_put_together_are_in_reverse_order_too(indexer):
+    store = HybridStore(indexer, agent_id="lina")
+    store.batch([PutOp(PLACE, key, {"text": key}) for key in "abc"])
+    assert keys(store.search(PLACE)) == ["c", "b", "a"]
+
+
+def test_a_value_as_deep_as_can_be_stored_is_listed(indexer):
+    deep: dict = {"text": "冷却液"}
+    for _ in range(90):
+        deep = {"deeper": deep}
+    store = HybridStore(indexer, agent_id="lina")
+    store.put(PLACE, "k", deep)
+    assert keys(store.search(PLACE)) == ["k"]
+    assert store.get(PLACE, "k").value == deep
 
 
 def test_pages_of_a_search_hold_each_item_once(indexer):
@@ -223,7 +316,7 @@ def test_the_model_never_sees_an_empty_text(tmp_path):
         store.put(PLACE, "c", {"text": "。。。"}, index=["text"])
         assert "" not in model.texts
         assert not any("secret" in text for text in model.texts)
-        assert keys(store.search(PLACE)) == ["a", "b", "c"]
+        assert keys(store.search(PLACE)) == ["c", "b", "a"]
         assert indexer.verify().ok
 
 
@@ -313,6 +406,39 @@ def test_an_item_ends_when_its_time_has_passed(indexer, clock):
     assert store.sweep_ttl() == 0
     store.put(PLACE, "short", {"text": "new"})
     assert store.get(PLACE, "short").created_at == clock.now
+
+
+def test_expired_items_stay_readable_until_they_are_swept_with_the_option(indexer, clock):
+    store = HybridStore(indexer, agent_id="lina", ttl={"omit_expired": False, "refresh_on_read": False})
+    omitting = HybridStore(indexer, agent_id="lina", ttl={"omit_expired": True})
+    store.put(PLACE, "old", {"text": "冷却液"}, ttl=1)
+    clock.pass_minutes(2)
+    store.put(PLACE, "new", {"text": "冷却液"})
+    assert store.get(PLACE, "old").value == {"text": "冷却液"}
+    assert keys(store.search(PLACE)) == ["new", "old"]
+    assert [(item.key, item.score is None) for item in store.search(PLACE, query="冷却液")] == [
+        ("new", False),
+        ("old", True),
+    ]
+    for other in (omitting, HybridStore(indexer, agent_id="lina")):
+        assert other.get(PLACE, "old") is None
+        assert keys(other.search(PLACE)) == keys(other.search(PLACE, query="冷却液")) == ["new"]
+    otto = HybridStore(indexer, agent_id="otto", ttl={"omit_expired": False})
+    assert otto.get(PLACE, "old") is None
+    assert otto.search(()) == otto.list_namespaces() == []
+    store.put(("other",), "k", {"text": "x"}, ttl=1)
+    clock.pass_minutes(2)
+    assert store.list_namespaces() == [("other",), PLACE]
+    assert omitting.list_namespaces() == [PLACE]
+    assert omitting.get(PLACE, "old", refresh_ttl=True) is None
+    store.get(PLACE, "old", refresh_ttl=True)  # a renewed item lives again
+    assert keys(omitting.search(PLACE)) == ["new", "old"]
+    assert store.sweep_ttl() == 1
+    assert store.search(("other",)) == []
+    clock.pass_minutes(2)
+    store.delete(PLACE, "old")
+    assert keys(store.search(())) == ["new"]
+    assert indexer.verify().ok
 
 
 @pytest.mark.parametrize("read", ["get", "search", "query"])

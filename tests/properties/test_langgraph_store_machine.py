@@ -1,12 +1,14 @@
 """`HybridStore` beside LangGraph's `InMemoryStore`: the same calls, the same answers, the same errors.
 
 The model is put right where it answers by accident: namespaces that hold nothing are dropped (its reads make them),
-vectors of a value that was replaced are dropped, namespaces come in the order of their oldest item, and of several
-texts that are equal, in one batch, it can embed none, so each text here is unique.
+vectors of a value that was replaced are dropped, and of several texts that are equal, in one batch, it can embed none,
+so each text here is unique. Where LangGraph's stores differ, it answers as `SqliteStore` and `PostgresStore` do: the
+last put comes first, and what cannot be ordered does not match.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import shutil
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
-from langgraph.store.memory import InMemoryStore
+from langgraph.store.memory import InMemoryStore, _compare_values
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings, HybridStore
 from tests.contracts.world import fresh_folder
@@ -86,13 +88,63 @@ def comparable(result: Any) -> Any:
 
 
 class OrderedReference(InMemoryStore):
-    """LangGraph's store, where reading a namespace that does not exist does not decide its place in the order."""
+    """LangGraph's store, where the last put comes first, and a value that cannot be compared does not match."""
+
+    __slots__ = ("born", "puts", "stamps")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.puts = 0
+        self.born: dict[Any, int] = {}
+        self.stamps: dict[Any, int] = {}
 
     def _prepare_ops(self, ops: Any) -> Any:
+        ops = list(ops)
+        for op in ops:
+            if isinstance(op, SearchOp):
+                refuse_unknown_operators(op.filter)
         prepared = super()._prepare_ops(ops)
         for namespace in [namespace for namespace, items in self._data.items() if not items]:
             del self._data[namespace]
         return prepared
+
+    def _apply_put_ops(self, put_ops: Any) -> None:
+        self.puts += 1
+        for number, (place, op) in enumerate(put_ops.items()):
+            if op.value is None:
+                self.born.pop(place, None)
+            else:
+                self.born.setdefault(place, self.puts * 1000 + number)
+                self.stamps[place] = self.puts
+        super()._apply_put_ops(put_ops)
+
+    def _filter_items(self, op: SearchOp) -> Any:
+        found = super()._filter_items(op._replace(filter=None, limit=10**9))
+        found = [one for one in found if all(fits(one[0].value, *part) for part in (op.filter or {}).items())]
+        places = {id(one): (one[0].namespace, one[0].key) for one in found}
+        return sorted(found, key=lambda one: (-self.stamps[places[id(one)]], -self.born[places[id(one)]]))
+
+
+def fits(value: dict[str, Any], key: str, condition: Any) -> bool:
+    """LangGraph's rule for one key of a filter, where an error stands for no match."""
+    try:
+        return _compare_values(value.get(key), condition)
+    except (TypeError, ValueError):
+        texts = isinstance(condition, dict) and all(
+            isinstance(one, str) for one in (value.get(key), *condition.values())
+        )
+        return texts and all(ORDERINGS[name](value[key], operand) for name, operand in condition.items())
+
+
+def refuse_unknown_operators(where: Any) -> None:
+    for condition in (where or {}).values():
+        if isinstance(condition, dict) and any(name.startswith("$") for name in condition):
+            for name in condition:
+                if name not in {"$eq", "$ne", *ORDERINGS}:
+                    raise ValueError(name)
+
+
+ORDERINGS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
 
 
 class Stores(RuleBasedStateMachine):
@@ -105,7 +157,7 @@ class Stores(RuleBasedStateMachine):
         self.indexer = DualIndexer(self.folder / "store", embeddings)
         self.store = HybridStore(self.indexer, agent_id="lina", fields=["text"], search={"mode": "vector"})
         self.model = OrderedReference(index={"dims": 64, "embed": embeddings, "fields": ["text"]})
-        self.order: dict[tuple[tuple[str, ...], str], int] = {}
+        self.places: list[tuple[tuple[str, ...], str]] = []
         self.count = 0
 
     def teardown(self) -> None:
@@ -126,20 +178,12 @@ class Stores(RuleBasedStateMachine):
 
     def tidy(self) -> None:
         data, vectors = self.model._data, self.model._vectors
-        alive = {(ns, key) for ns, items in data.items() for key in items}
-        for place in self.order.keys() - alive:
-            del self.order[place]
-        for place in ((ns, key) for ns, items in data.items() for key in items):
-            if place not in self.order:
-                self.count += 1
-                self.order[place] = self.count
-        oldest = {ns: min(self.order[ns, key] for key in items) for ns, items in data.items() if items}
-        ordered = {ns: data[ns] for ns in sorted(oldest, key=oldest.__getitem__)}
-        data.clear()
-        data.update(ordered)
+        for ns in [ns for ns, items in data.items() if not items]:
+            del data[ns]
+        self.places = sorted((ns, key) for ns, items in data.items() for key in items)
         for ns in list(vectors):
             for key in list(vectors[ns]):
-                if (ns, key) not in alive:
+                if (ns, key) not in self.places:
                     del vectors[ns][key]
 
     def value(self, text: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -162,8 +206,8 @@ class Stores(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def delete_one_there(self, data) -> None:
-        if self.order:
-            ns, key = data.draw(st.sampled_from(sorted(self.order)))
+        if self.places:
+            ns, key = data.draw(st.sampled_from(self.places))
             self.same(lambda store: store.delete(ns, key))
 
     @rule(ns=prefixes, where=wheres, limit=limits, offset=offsets)

@@ -95,6 +95,7 @@ def test_every_use_of_the_catalog_is_a_call_that_closing_waits_for(
 
 
 ARGUMENTS = {
+    "run_call": (list,),
     "index_documents": (["text"],),
     "aindex_documents": (["text"],),
     "delete": ("d1",),
