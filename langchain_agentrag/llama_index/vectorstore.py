@@ -47,8 +47,11 @@ _CHUNK_FETCH_K = 5_000  # chunks to fetch when node_ids name single chunks
 _DELETE_ARGUMENTS = ("node_ids", "filters", "session", "after", "before")
 _INDEX_OPTIONS = (
     *("embed_model", "use_async", "store_nodes_override", "insert_batch_size"),
-    *("callback_manager", "transformations", "show_progress"),
+    *("callback_manager", "transformations", "show_progress", "index_id"),
 )
+_PASSED_ON = ("index_id", "show_progress", "use_async", "insert_batch_size", "store_nodes_override", "batch_size")
+"""Arguments of LlamaIndex's indexes and of other stores, which an index passes on to its vector store."""
+
 _MATCH_ALL = {"doc_id": {"$exists": True}}
 
 
@@ -122,6 +125,11 @@ class HybridVectorStore(BasePydanticVectorStore):
         return self._indexer
 
     @property
+    def bound_filter(self) -> Filter | None:
+        """The filter of every query."""
+        return self._bound
+
+    @property
     def embed_model(self) -> StoreEmbedding:
         """The store's embedding model as a LlamaIndex model."""
         return StoreEmbedding(self._indexer)
@@ -132,15 +140,19 @@ class HybridVectorStore(BasePydanticVectorStore):
         Args:
             safety: Protection against prompt injection in what its query and chat engines show to the model;
                 `PassageSafety.off()` turns it off. Retrievers of the index return nodes unchanged.
-            options: Arguments of `VectorStoreIndex`, such as transformations, callback_manager or show_progress.
+            options: Arguments of `VectorStoreIndex`, such as transformations, callback_manager or show_progress, and
+                index_id.
 
         Raises:
             UsageError: an unknown option, which LlamaIndex would ignore.
         """
         check_option_names(options, _INDEX_OPTIONS, "as_index()")
+        index_id = options.pop("index_id", None)
         index = FencedIndex.from_vector_store(self, **{"embed_model": self.embed_model, **options})
         index = cast("FencedIndex", index)
         index.safety = safety or PassageSafety()
+        if index_id is not None:
+            index.set_index_id(index_id)
         return index
 
     def for_agent(self, agent_id: str) -> Self:
@@ -160,12 +172,15 @@ class HybridVectorStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Add nodes, or replace those of the same id, and return the ids in order.
 
+        Both indexes see a node as `MetadataMode.EMBED` shows it: its text, and the metadata that it does not exclude. An
+        embedding that a node brings is kept. Arguments of a `VectorStoreIndex`, which it passes on, are ignored.
+
         Raises:
             InvalidDocumentError: a node cannot be stored.
             ScopeError: a node's metadata claims another agent; nothing was written.
             StoreMismatchError: the length of an embedding differs from that of the store's model.
         """
-        check_option_names(kwargs, ["nodes"], "add()")
+        check_option_names(kwargs, ["nodes", *_PASSED_ON], "add()")
         nodes = list(nodes)
         documents = documents_of_agent(map(to_document, nodes), self.agent_id)
         vectors = [node.embedding for node in nodes]
@@ -182,7 +197,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         Raises:
             UsageError: the id is no string, or there is another argument; nothing was deleted.
         """
-        check_option_names(delete_kwargs, ["ref_doc_id"], "delete()")
+        check_option_names(delete_kwargs, ["ref_doc_id", *_PASSED_ON], "delete()")
         if not isinstance(ref_doc_id, str):
             raise UsageError(f"Cannot delete the nodes of document {short_repr(ref_doc_id)}: pass its id, a string.")
         self._indexer.delete(filter=ref_doc_condition([ref_doc_id]), agent_id=self.agent_id)
@@ -207,7 +222,7 @@ class HybridVectorStore(BasePydanticVectorStore):
             UsageError: no condition is set (`clear()` deletes everything), an id is no string, or there is no such
                 argument; nothing was deleted.
         """
-        check_option_names(delete_kwargs, _DELETE_ARGUMENTS, "delete_nodes()")
+        check_option_names(delete_kwargs, (*_DELETE_ARGUMENTS, *_PASSED_ON), "delete_nodes()")
         window = {"session": session, "after": after, "before": before}
         self._indexer.delete(node_ids, filter=parse_filters(filters), agent_id=self.agent_id, **window)
 
@@ -270,6 +285,8 @@ class HybridVectorStore(BasePydanticVectorStore):
             FilterError: the filters cannot be parsed.
         """
         request = self._engine_query(query, kwargs)
+        if not request.k:
+            return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
         if request.filter_only:
             return self._list_by_filter(request)
         return self._result(request, self._indexer.search(request.text, request.fetch, **request.options))
@@ -277,11 +294,14 @@ class HybridVectorStore(BasePydanticVectorStore):
     async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """`query` without blocking the event loop."""
         request = self._engine_query(query, kwargs)
+        if not request.k:
+            return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
         if request.filter_only:
             return await asyncio.to_thread(self._list_by_filter, request)
         return self._result(request, await self._indexer.asearch(request.text, request.fetch, **request.options))
 
     def _engine_query(self, query: VectorStoreQuery, call: dict[str, Any]) -> _EngineQuery:
+        call = {name: value for name, value in call.items() if name not in _PASSED_ON}
         check_option_names(call, dict.fromkeys((*_ALLOWED_OPTIONS, "mmr_threshold")))
         mode = _MODES.get(query.mode)
         if mode is None:
