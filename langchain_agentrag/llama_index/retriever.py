@@ -131,7 +131,7 @@ class HybridRetriever(BaseRetriever):
             store = index.vector_store
             if path is not None or embeddings is not None or agent_id not in {None, store.agent_id}:
                 raise UsageError(
-                    f"The index has a store, bound to agent {store.agent_id!r}: leave out path, embeddings and agent_id."
+                    f"The index has a store, bound to agent {store.agent_id!r}: leave out path, embeddings, agent_id."
                 )
             filters = conjoin(store.bound_filter, parse_filters(options.pop("filters", None)))
             return cls(store.client, agent_id=store.agent_id, filters=filters, **options)
@@ -202,7 +202,7 @@ class HybridRetriever(BaseRetriever):
             **self._options,
         }
         clone = type(self)(self._indexer, **{**settings, **changes})
-        clone._temporary = self._temporary
+        clone._temporary = self._temporary  # noqa: SLF001  (of the same class)
         return clone
 
     # -- retrieving -----------------------------------------------------------------------------------------------

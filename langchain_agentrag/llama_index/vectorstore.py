@@ -19,9 +19,10 @@ from pydantic import ConfigDict, PrivateAttr
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.filters import Condition, Filter, conjoin
+from langchain_agentrag.filters import Condition, Filter, conjoin, filter_keys
 from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.ingest.documents import as_doc_ids, documents_of_agent, require_doc_ids
+from langchain_agentrag.llama_index.docstore import NO_RECORDS, RECORD_KEY
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import from_document, from_hit, from_passage, ref_doc_condition, to_document
@@ -172,8 +173,8 @@ class HybridVectorStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Add nodes, or replace those of the same id, and return the ids in order.
 
-        Both indexes see a node as `MetadataMode.EMBED` shows it: its text, and the metadata that it does not exclude. An
-        embedding that a node brings is kept. Arguments of a `VectorStoreIndex`, which it passes on, are ignored.
+        Both indexes see a node as `MetadataMode.EMBED` shows it: its text, and the metadata that it does not exclude.
+        An embedding that a node brings is kept. Arguments of a `VectorStoreIndex`, which it passes on, are ignored.
 
         Raises:
             InvalidDocumentError: a node cannot be stored.
@@ -224,7 +225,10 @@ class HybridVectorStore(BasePydanticVectorStore):
         """
         check_option_names(delete_kwargs, (*_DELETE_ARGUMENTS, *_PASSED_ON), "delete_nodes()")
         window = {"session": session, "after": after, "before": before}
-        self._indexer.delete(node_ids, filter=parse_filters(filters), agent_id=self.agent_id, **window)
+        condition = parse_filters(filters)
+        if filter_keys(condition):  # a filter without a key is refused
+            condition = conjoin(condition, NO_RECORDS)
+        self._indexer.delete(node_ids, filter=condition, agent_id=self.agent_id, **window)
 
     async def adelete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -247,7 +251,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         condition, node_ids = conjoin(self._bound, parse_filters(filters)), as_doc_ids(node_ids)
         documents = self._indexer.get(node_ids, filter=condition, agent_id=self.agent_id)
         if node_ids is None:
-            return [from_document(document) for document in documents]
+            return [from_document(document) for document in documents if RECORD_KEY not in document.metadata]
         nodes: dict[str, BaseNode] = {document.doc_id: from_document(document) for document in documents}
         for node_id in node_ids:
             if node_id not in nodes and (chunk := self._chunk(node_id, condition)) is not None:
@@ -353,7 +357,11 @@ class HybridVectorStore(BasePydanticVectorStore):
     def _list_by_filter(self, request: _EngineQuery) -> VectorStoreQueryResult:
         """Return the nodes that match a filter; `VectorIndexAutoRetriever` sends such queries without a text."""
         condition = request.options.get("filter")
-        documents = [] if condition is None else self._indexer.get(filter=condition, agent_id=self.agent_id)
+        documents = (
+            []
+            if condition is None
+            else self._indexer.get(filter=conjoin(condition, NO_RECORDS), agent_id=self.agent_id)
+        )
         nodes = [from_document(document) for document in documents[: request.k]]
         return VectorStoreQueryResult(
             nodes=nodes, similarities=[1.0] * len(nodes), ids=[node.node_id for node in nodes]
