@@ -118,17 +118,15 @@ class HybridRetriever(BaseRetriever):
         Raises:
             UsageError: not exactly one source is given, the index holds no nodes, or there is no such argument.
         """
-        from langchain_agentrag.llama_index.vectorstore import HybridVectorStore  # it needs this module
-
+        check_option_names(options, [*_OWN_OPTIONS, *RETRIEVER_OPTIONS], "from_defaults()")
         given = [name for name, one in (("index", index), ("nodes", nodes), ("docstore", docstore)) if one is not None]
         if len(given) != 1:
             passed = " and ".join(given) or "none"
             raise UsageError(f"from_defaults() got {passed}: pass exactly one of index, nodes and docstore.")
-        check_option_names(options, [*_OWN_OPTIONS, *RETRIEVER_OPTIONS], "from_defaults()")
         check_agent_id(agent_id)
         options["similarity_top_k"] = similarity_top_k
-        if index is not None and isinstance(index.vector_store, HybridVectorStore):
-            store = index.vector_store
+        store: Any = None if index is None else index.vector_store
+        if isinstance(getattr(store, "client", None), DualIndexer):  # a HybridVectorStore
             if path is not None or embeddings is not None or agent_id not in {None, store.agent_id}:
                 raise UsageError(
                     f"The index has a store, bound to agent {store.agent_id!r}: leave out path, embeddings, agent_id."
@@ -254,7 +252,7 @@ def _close_and_delete(indexer: DualIndexer, folder: TemporaryDirectory[str]) -> 
 
 def nodes_wanted(similarity_top_k: int) -> int:
     """Return the number of nodes for the check of a request, where 0 stands for a search that is left out."""
-    return 1 if similarity_top_k == 0 and not isinstance(similarity_top_k, bool) else similarity_top_k
+    return 1 if type(similarity_top_k) is int and similarity_top_k == 0 else similarity_top_k
 
 
 def has_evidence(hit: Hit) -> bool:
