@@ -116,7 +116,7 @@ class HybridRetriever(BaseRetriever):
             options: Further arguments of `HybridRetriever`.
 
         Raises:
-            UsageError: not exactly one source is given, the index holds no nodes, or there is no such argument.
+            UsageError: not exactly one source is given, it holds no node, or there is no such argument.
         """
         check_option_names(options, [*_OWN_OPTIONS, *RETRIEVER_OPTIONS], "from_defaults()")
         given = [name for name, one in (("index", index), ("nodes", nodes), ("docstore", docstore)) if one is not None]
@@ -140,6 +140,8 @@ class HybridRetriever(BaseRetriever):
                 f"The index keeps its nodes in its {type(index.vector_store).__name__}, not in its docstore: pass "
                 "nodes=…, or build it with store_nodes_override=True."
             )
+        if not nodes:
+            raise UsageError(f"from_defaults({given[0]}=…) got no node to search: pass at least one.")
         folder = TemporaryDirectory(prefix="agentrag-") if path is None else None
         indexer = DualIndexer(folder.name if folder else str(path), embeddings)
         retriever = cls(indexer, agent_id=agent_id, **options)

@@ -280,7 +280,8 @@ class HybridVectorStore(BasePydanticVectorStore):
         """Return the nodes for a query, best first, with scores in [0, 1].
 
         Args:
-            query: The query; `node_ids` and `doc_ids` of None, or [] as a `VectorStoreIndex` passes, are no constraint.
+            query: The query. `doc_ids` of None and `node_ids` of None, or [] as a `VectorStoreIndex` passes, are no
+                constraint; `doc_ids` of [] matches nothing.
             kwargs: Search options of this query, and `mmr_threshold`.
 
         Raises:
@@ -314,7 +315,7 @@ class HybridVectorStore(BasePydanticVectorStore):
                 f"{', '.join(supported.value for supported in _MODES)}."
             )
         condition = conjoin(self._bound, parse_filters(query.filters))
-        if query.doc_ids is not None and query.doc_ids != []:
+        if query.doc_ids is not None:
             condition = conjoin(condition, ref_doc_condition(query.doc_ids))
         call_options = {name: value for name, value in call.items() if name != "mmr_threshold"}
         options: dict[str, Any] = {**self._defaults, **call_options, "mode": mode, "agent_id": self.agent_id}
@@ -331,7 +332,7 @@ class HybridVectorStore(BasePydanticVectorStore):
                 predicates.append(_in_top_ranks(query.similarity_top_k, query.sparse_top_k))
                 fetch = _OVERFETCH_FACTOR * (query.similarity_top_k + query.sparse_top_k)
         if query.mode == VectorStoreQueryMode.MMR:
-            options["diversity"] = 1.0 - _check_mmr_threshold(query.mmr_threshold, call.get("mmr_threshold"))
+            options["diversity"] = 1.0 - _check_mmr_threshold(call.get("mmr_threshold", query.mmr_threshold))
         if query.node_ids is not None and query.node_ids != []:
             node_ids = frozenset(require_doc_ids(query.node_ids))
             doc_ids = node_ids | {node_id.rpartition("#")[0] for node_id in node_ids if "#" in node_id}
@@ -397,9 +398,9 @@ def _weights(alpha: float | None) -> tuple[float, float] | None:
     return (float(alpha), 1.0 - float(alpha))
 
 
-def _check_mmr_threshold(*values: float | None) -> float:
-    """Return the first value that is set, else LlamaIndex's default."""
-    threshold = next((value for value in values if value is not None), _MMR_THRESHOLD)
+def _check_mmr_threshold(value: float | None) -> float:
+    """Return the value if it is set, else LlamaIndex's default."""
+    threshold = _MMR_THRESHOLD if value is None else value
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
         raise InvalidQueryError(f"mmr_threshold={threshold!r} must be a number from 0 (different) to 1 (relevant).")
     return float(threshold)

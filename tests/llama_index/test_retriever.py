@@ -372,6 +372,8 @@ class TestFromDefaults:
             with pytest.raises(UsageError, match="from_defaults"):
                 HybridRetriever.from_defaults(path=tmp_path / "s", **wrong)
         assert not (tmp_path / "s").exists()
+        with pytest.raises(UsageError, match="at least one"):
+            HybridRetriever.from_defaults(nodes=[])
         empty = VectorStoreIndex([], embed_model=MockEmbedding(8))
         with pytest.raises(UsageError, match="keeps its nodes"):
             HybridRetriever.from_defaults(index=empty)

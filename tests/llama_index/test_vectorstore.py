@@ -166,6 +166,8 @@ class TestModes:
         assert "other" in ask(store, "离心泵 维护 周期", 2, mode="mmr", mmr_threshold=0.1).ids
         query = VectorStoreQuery(query_str="离心泵 维护 周期", similarity_top_k=2, mode=VectorStoreQueryMode.MMR)
         assert "other" in store.query(query, mmr_threshold=0.1).ids
+        query.mmr_threshold = 1.0
+        assert "other" in store.query(query, mmr_threshold=0.1).ids
         with pytest.raises(InvalidQueryError, match="mmr_threshold"):
             store.query(query, mmr_threshold=2)
 
@@ -209,7 +211,7 @@ class TestDocumentsIndexedByOtherMeans:
         assert ask(chunked, "泵 P-7", 5, node_ids=["note#7"]).ids == ["note#7"]
         assert set(ask(chunked, "泵 P-7", 99, doc_ids=["手册"]).ids).isdisjoint({"note#7"})
         assert ask(chunked, "泵 P-7", 5, doc_ids=["note#7"]).ids == ["note#7"]
-        assert ask(chunked, "泵", 5, node_ids=["nein"]).ids == []
+        assert ask(chunked, "泵", 5, node_ids=["nein"]).ids == ask(chunked, "泵", 5, doc_ids=[]).ids == []
         assert first != second
 
     def test_they_are_deleted_by_document(self, chunked):
