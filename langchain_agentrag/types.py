@@ -50,6 +50,7 @@ class SourceDocument:
         agent_id: Owner, or None for shared.
         kind: Structure of the text.
         sections: Parts of the text with locators, in order, not overlapping; may be empty.
+        context: Text that both indexes see with every chunk and nobody is shown: metadata that counts as text.
     """
 
     doc_id: str
@@ -58,6 +59,7 @@ class SourceDocument:
     agent_id: str | None = None
     kind: TextKind = "plain"
     sections: tuple[Section, ...] = ()
+    context: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.queries import StoredDocument, cached_vectors, find_document, find_documents
 from langchain_agentrag.store.store import Store
 from langchain_agentrag.text import Analyzer, Terms
-from langchain_agentrag.text.chunking import Chunking, chunk_document, speaker_of
+from langchain_agentrag.text.chunking import Chunking, chunk_document, join_context, speaker_of
 from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.times import document_expiry
 from langchain_agentrag.types import Chunk, Failure, Progress, SourceDocument, SyncReport
@@ -383,7 +383,8 @@ class Pipeline:
 
 def whole_chunk(document: SourceDocument) -> Chunk:
     """Return the document as its only chunk, for callers whose documents are passages already."""
-    return Chunk(0, 0, len(document.text), document.text, context=speaker_of(document.metadata))
+    context = join_context(speaker_of(document.metadata), document.context)
+    return Chunk(0, 0, len(document.text), document.text, context=context)
 
 
 def _with_content(chunks: list[Chunk]) -> list[Chunk]:

@@ -1,4 +1,4 @@
-"""LlamaIndex integration: retriever, vector store, query engine, tools, memories, readers, sentence splitter.
+"""LlamaIndex integration: retriever, stores, query engine, tools, memories, readers, sentence splitter.
 
 Without an agent they see shared documents only. They need the extra `llama-index` (llama-index-core), which is imported
 on first use of a name.
@@ -12,6 +12,7 @@ from langchain_agentrag.lazy_imports import lazy_getattr
 
 if TYPE_CHECKING:
     from langchain_agentrag.llama_index.budget import budgeted_tools
+    from langchain_agentrag.llama_index.docstore import HybridDocumentStore
     from langchain_agentrag.llama_index.filters import parse_filters
     from langchain_agentrag.llama_index.guard import guarded_tool
     from langchain_agentrag.llama_index.ingestion import ConnectorReader, StoreEmbedding, chinese_sentence_splitter
@@ -33,6 +34,7 @@ __all__ = [
     "Citation",
     "ConnectorReader",
     "FencePassages",
+    "HybridDocumentStore",
     "HybridMemoryBlock",
     "HybridRetriever",
     "HybridVectorStore",
@@ -51,6 +53,7 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "budget": ["budgeted_tools"],
+        "docstore": ["HybridDocumentStore"],
         "filters": ["parse_filters"],
         "guard": ["guarded_tool"],
         "ingestion": ["ConnectorReader", "StoreEmbedding", "chinese_sentence_splitter"],

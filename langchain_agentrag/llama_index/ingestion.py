@@ -14,6 +14,7 @@ from pydantic import PrivateAttr
 from langchain_agentrag.connector import BaseConnector, check_connector
 from langchain_agentrag.errors import UsageError
 from langchain_agentrag.indexer import DualIndexer, check_indexer
+from langchain_agentrag.llama_index.nodes import HIDDEN_METADATA_KEYS
 from langchain_agentrag.search.options import check_option_names
 from langchain_agentrag.text.sentences import line_ends, sentence_ends
 
@@ -59,11 +60,16 @@ class StoreEmbedding(BaseEmbedding):
         return rows
 
 
+_INDEXED_KEYS = frozenset({"title", "file_name"})  # other metadata of connectors would be noise in an index
+
+
 class ConnectorReader(BaseReader):
     """LlamaIndex reader over a connector: files, SQL rows, dialogues, tool calls.
 
-    Document ids are those of the engine, equal in every run. The metadata of a private document names its agent, so a
-    store that is not bound to that agent rejects it. To synchronise a store with a source use `DualIndexer.sync`.
+    Document ids are those of the engine, equal in every run. Title and file name are indexed with a document, other
+    metadata is not; a model is not shown what concerns the file rather than its content. The metadata of a private
+    document names its agent, so a store that is not bound to that agent rejects it. To synchronise a store with a
+    source use `DualIndexer.sync`.
 
     Args:
         connector: The source.
@@ -88,13 +94,13 @@ class ConnectorReader(BaseReader):
 
     def _documents(self) -> Iterator[Document]:
         for document in self._connector.lazy_load():
-            hidden = [key for key in ("doc_id", "agent_id") if key in document.metadata]
+            keys = document.metadata
             yield Document(
                 id_=str(document.id),
                 text=document.page_content,
                 metadata=document.metadata,
-                excluded_embed_metadata_keys=hidden,
-                excluded_llm_metadata_keys=hidden,
+                excluded_embed_metadata_keys=[key for key in keys if key not in _INDEXED_KEYS],
+                excluded_llm_metadata_keys=[key for key in keys if key in HIDDEN_METADATA_KEYS],
             )
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Self
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
 from llama_index.core.memory import BaseMemoryBlock
+from llama_index.core.utils import get_tokenizer
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
+from langchain_agentrag.agent.tool_arguments import detect_language
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.filters import And, Condition, Filter
 from langchain_agentrag.indexer import DualIndexer, check_indexer
@@ -111,6 +115,19 @@ class HybridMemoryBlock(BaseMemoryBlock[str]):
         )
         recalled = sorted(filter(has_evidence, hits), key=lambda hit: (_hit_time(hit), hit.doc_id, hit.chunk_id))
         return _format_recollection(recalled, self.max_chars, self.safety)
+
+    async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
+        """Return recalled text that is shorter by at least so many tokens, or None when too little would be left.
+
+        The oldest messages are left out first, and the last one is cut at its end. The fence stays whole. Tokens are
+        counted with LlamaIndex's global tokenizer, which `Memory` uses by default.
+
+        Args:
+            content: What `aget` returned.
+            tokens_to_truncate: Number of tokens to save.
+        """
+        count = get_tokenizer()
+        return _shorten_recollection(content, len(count(content)) - tokens_to_truncate, lambda text: len(count(text)))
 
     def _condition(self, session: object) -> Filter:
         parts = [Condition("agent_id", "$eq", self.agent_id), Condition("type", "$in", list(_MEMORY_TYPES))]
@@ -237,4 +254,30 @@ def _format_recollection(hits: Sequence[Hit], max_chars: int, safety: PassageSaf
     while len(entries) > 1 and sum(map(len, entries)) + len(entries) > max_chars:
         entries.pop(0)
     least_trusted = next((hit.metadata for hit in hits if safety.trust(hit.metadata) == "low"), hits[0].metadata)
-    return safety.fence("both").wrap("\n".join(entries)[:max_chars], least_trusted, block=True)
+    text = "\n".join(entries)[:max_chars]
+    return safety.fence(detect_language(text)).wrap(text, least_trusted, block=True)
+
+
+_FENCED = re.compile(r"(⟦[^⟦⟧\n]*⟧\n)(.*)(\n⟦[^⟦⟧\n]*⟧)", re.S)
+_ENTRY = re.compile(r"^\[(?:\d{4}-\d\d-\d\d \d\d:\d\d )?[a-z]*\] ", re.M)
+_FEWEST_CHARACTERS = 8  # of a message that is cut; fewer tell a model nothing
+
+
+def _shorten_recollection(content: str, limit: int, count: Callable[[str], int]) -> str | None:
+    """Return what `_format_recollection` wrote within a limit of tokens, or None when nothing useful fits."""
+    fenced = _FENCED.fullmatch(content)
+    opening, body, closing = fenced.groups() if fenced else ("", content, "")
+
+    def fits(text: str) -> bool:
+        return count(f"{opening}{text}{closing}") <= limit
+
+    entries = [match.span() for match in _ENTRY.finditer(body)] or [(0, 0)]
+    first = bisect_left(entries, True, hi=len(entries) - 1, key=lambda entry: fits(body[entry[0] :]))  # noqa: FBT003
+    start, text_start = entries[first]
+    fewest = text_start + _FEWEST_CHARACTERS
+    end = bisect_left(range(len(body)), True, key=lambda place: not fits(body[start : place + 1]))  # noqa: FBT003
+    while end > text_start and not fits(body[start:end]):  # a longer text may have fewer tokens
+        end -= 1
+    if end < min(fewest, len(body)):
+        return None
+    return f"{opening}{body[start:end]}{closing}"

@@ -105,7 +105,14 @@ def to_document(node: BaseNode) -> SourceDocument:
     if node.ref_doc_id is not None:
         node_fields["ref_doc_id"] = node.ref_doc_id
     text = node.get_content(metadata_mode=MetadataMode.NONE)
-    return SourceDocument(node.node_id, text, {**metadata, NODE_KEY: node_fields})
+    return SourceDocument(node.node_id, text, {**metadata, NODE_KEY: node_fields}, context=_embedded_metadata(node))
+
+
+def _embedded_metadata(node: BaseNode) -> str:
+    """Return what `MetadataMode.EMBED` adds to the text of a node: metadata in the node's templates; "" for none."""
+    metadata = node.get_metadata_str(MetadataMode.EMBED).strip()
+    template = getattr(node, "text_template", "{metadata_str}")
+    return template.format(content="", metadata_str=metadata).strip() if metadata else ""
 
 
 def ref_doc_condition(ref_doc_ids: Iterable[str]) -> Filter:

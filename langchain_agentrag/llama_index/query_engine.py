@@ -30,6 +30,7 @@ from pydantic import ConfigDict, Field
 
 from langchain_agentrag.agent.citations import CitationReport, CitedSource, Judge, check_citations
 from langchain_agentrag.agent.prompt_injection import Fence, PassageSafety
+from langchain_agentrag.agent.tool_arguments import detect_language
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.llama_index.nodes import EXPLANATION_KEY
 from langchain_agentrag.metadata import short_repr
@@ -109,7 +110,7 @@ def number_nodes(
         safety: Protection against prompt injection; None is the default one.
     """
     safety = safety or PassageSafety()
-    copies, fence = [], safety.fence("both")
+    copies, fence = [], _fence_of(nodes, safety)
     for number, node in enumerate(nodes, start=1):
         text = f"[{number}] {_fenced_node(node, fence, safety, with_source=with_source)}"
         copies.append(NodeWithScore(node=TextNode(id_=node.node_id, text=text), score=node.score))
@@ -122,7 +123,7 @@ def fence_nodes(nodes: Sequence[NodeWithScore], safety: PassageSafety | None = N
     The copies keep ids, scores and metadata; the metadata is excluded from the text around the fence.
     """
     safety = safety or PassageSafety()
-    copies, fence = [], safety.fence("both")
+    copies, fence = [], _fence_of(nodes, safety)
     for scored in nodes:
         node = scored.node.model_copy(deep=True)
         node.set_content(_fenced_node(scored, fence, safety))
@@ -131,6 +132,11 @@ def fence_nodes(nodes: Sequence[NodeWithScore], safety: PassageSafety | None = N
             node.text_template = DEFAULT_TEXT_NODE_TMPL
         copies.append(NodeWithScore(node=node, score=scored.score))
     return copies
+
+
+def _fence_of(nodes: Sequence[NodeWithScore], safety: PassageSafety) -> Fence:
+    """Return a fence in the language of the passages, which is shorter than one in both."""
+    return safety.fence(detect_language("\n".join(scored.node.get_content() for scored in nodes)))
 
 
 def _fenced_node(node: NodeWithScore, fence: Fence, safety: PassageSafety, *, with_source: bool = False) -> str:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Collection, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self, cast
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
-from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.indices.vector_store.base import VectorStoreIndex
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.storage.docstore.types import BaseDocumentStore
 
-from langchain_agentrag.errors import EmbeddingError
+from langchain_agentrag.errors import EmbeddingError, UsageError
 from langchain_agentrag.filters import conjoin, time_range_filter
 from langchain_agentrag.indexer import DualIndexer, check_indexer
+from langchain_agentrag.ingest.documents import documents_of_agent
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
-from langchain_agentrag.llama_index.nodes import HIDDEN_METADATA_KEYS, from_hit
+from langchain_agentrag.llama_index.nodes import HIDDEN_METADATA_KEYS, from_hit, to_document
 from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_option_names, check_request
 from langchain_agentrag.types import Hit, Hits
 
 RETRIEVER_OPTIONS = tuple(name for name in OPTIONS if name not in {"filter", "vector"})
 """Search options of the engine that are taken by keyword."""
+
+_OWN_OPTIONS = ("filters", "explain", "hidden_metadata_keys", "callback_manager", "object_map", "objects", "verbose")
 
 
 class HybridRetriever(BaseRetriever):
@@ -34,7 +42,7 @@ class HybridRetriever(BaseRetriever):
 
     Args:
         indexer: The store.
-        similarity_top_k: Nodes to return, >= 1.
+        similarity_top_k: Nodes to return; 0 for none.
         agent_id: The bound agent.
         filters: Filter of every call: `MetadataFilters`, or a filter of the engine.
         explain: Whether to add `metadata["agentrag"]`.
@@ -72,11 +80,74 @@ class HybridRetriever(BaseRetriever):
     ) -> None:
         check_indexer(indexer, "HybridRetriever")
         check_option_names(options, dict.fromkeys(RETRIEVER_OPTIONS), count="similarity_top_k")
-        check_request("", similarity_top_k, agent_id=agent_id, options=options)
+        check_request("", nodes_wanted(similarity_top_k), agent_id=agent_id, options=options)
         self._indexer, self._k = indexer, similarity_top_k
         self._agent, self._bound = check_agent_id(agent_id), parse_filters(filters)
         self._explain, self._hidden, self._options = explain, hidden_metadata_keys, options
+        self._temporary: _TemporaryStore | None = None
         super().__init__(callback_manager, object_map, objects, verbose)
+
+    @classmethod
+    def from_defaults(
+        cls,
+        index: VectorStoreIndex | None = None,
+        nodes: Sequence[BaseNode] | None = None,
+        docstore: BaseDocumentStore | None = None,
+        *,
+        path: str | Path | None = None,
+        embeddings: Any = None,
+        similarity_top_k: int = 4,
+        agent_id: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Create a retriever of nodes, or of the nodes of an index or document store, as `BM25Retriever` has it.
+
+        An index over a `HybridVectorStore` is searched where it is, on behalf of its agent. Any other nodes are stored,
+        shared unless there is an agent; embeddings they have are not used.
+
+        Args:
+            index: The index.
+            nodes: The nodes.
+            docstore: The document store.
+            path: Folder of the store; None creates a temporary one that is deleted with the retriever.
+            embeddings: Model of the store, as of `DualIndexer`.
+            similarity_top_k: Nodes to return; 0 for none.
+            agent_id: The bound agent.
+            options: Further arguments of `HybridRetriever`.
+
+        Raises:
+            UsageError: not exactly one source is given, it holds no node, or there is no such argument.
+        """
+        check_option_names(options, [*_OWN_OPTIONS, *RETRIEVER_OPTIONS], "from_defaults()")
+        given = [name for name, one in (("index", index), ("nodes", nodes), ("docstore", docstore)) if one is not None]
+        if len(given) != 1:
+            passed = " and ".join(given) or "none"
+            raise UsageError(f"from_defaults() got {passed}: pass exactly one of index, nodes and docstore.")
+        check_agent_id(agent_id)
+        options["similarity_top_k"] = similarity_top_k
+        store: Any = None if index is None else index.vector_store
+        if isinstance(getattr(store, "client", None), DualIndexer):  # a HybridVectorStore
+            if path is not None or embeddings is not None or agent_id not in {None, store.agent_id}:
+                raise UsageError(
+                    f"The index has a store, bound to agent {store.agent_id!r}: leave out path, embeddings, agent_id."
+                )
+            filters = conjoin(store.bound_filter, parse_filters(options.pop("filters", None)))
+            return cls(store.client, agent_id=store.agent_id, filters=filters, **options)
+        docstore = index.docstore if index is not None else docstore
+        nodes = list(docstore.docs.values() if docstore is not None else nodes or ())
+        if index is not None and not nodes:
+            raise UsageError(
+                f"The index keeps its nodes in its {type(index.vector_store).__name__}, not in its docstore: pass "
+                "nodes=…, or build it with store_nodes_override=True."
+            )
+        if not nodes:
+            raise UsageError(f"from_defaults({given[0]}=…) got no node to search: pass at least one.")
+        folder = TemporaryDirectory(prefix="agentrag-") if path is None else None
+        indexer = DualIndexer(folder.name if folder else str(path), embeddings)
+        retriever = cls(indexer, agent_id=agent_id, **options)
+        retriever._temporary = _TemporaryStore(indexer, folder) if folder else None
+        indexer.index_documents(documents_of_agent(map(to_document, nodes), agent_id), agent_id, split=False)
+        return retriever
 
     def __repr__(self) -> str:
         return f"HybridRetriever({self._indexer!r}, {self._k}, agent_id={self._agent!r})"
@@ -130,15 +201,21 @@ class HybridRetriever(BaseRetriever):
             "verbose": self._verbose,
             **self._options,
         }
-        return type(self)(self._indexer, **{**settings, **changes})
+        clone = type(self)(self._indexer, **{**settings, **changes})
+        clone._temporary = self._temporary  # noqa: SLF001  (of the same class)
+        return clone
 
     # -- retrieving -----------------------------------------------------------------------------------------------
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if not self._k:
+            return []
         options = self._search_options(self._query_vector(query_bundle))
         return self._to_nodes(self._indexer.search(query_bundle.query_str, self._k, agent_id=self._agent, **options))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if not self._k:
+            return []
         options = self._search_options(await asyncio.to_thread(self._query_vector, query_bundle))
         hits = await self._indexer.asearch(query_bundle.query_str, self._k, agent_id=self._agent, **options)
         return self._to_nodes(hits)
@@ -161,6 +238,23 @@ class HybridRetriever(BaseRetriever):
             for hit in hits
             if unfiltered or has_evidence(hit)
         ]
+
+
+class _TemporaryStore:
+    """Keeps a temporary store open; it is closed and deleted with the last retriever that holds this object."""
+
+    def __init__(self, indexer: DualIndexer, folder: TemporaryDirectory[str]) -> None:
+        weakref.finalize(self, _close_and_delete, indexer, folder)
+
+
+def _close_and_delete(indexer: DualIndexer, folder: TemporaryDirectory[str]) -> None:
+    indexer.close()
+    folder.cleanup()
+
+
+def nodes_wanted(similarity_top_k: int) -> int:
+    """Return the number of nodes for the check of a request, where 0 stands for a search that is left out."""
+    return 1 if type(similarity_top_k) is int and similarity_top_k == 0 else similarity_top_k
 
 
 def has_evidence(hit: Hit) -> bool:

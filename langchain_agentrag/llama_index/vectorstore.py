@@ -19,9 +19,10 @@ from pydantic import ConfigDict, PrivateAttr
 
 from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import InvalidQueryError, UsageError
-from langchain_agentrag.filters import Condition, Filter, conjoin
+from langchain_agentrag.filters import Condition, Filter, conjoin, filter_keys
 from langchain_agentrag.indexer import DualIndexer, check_indexer
 from langchain_agentrag.ingest.documents import as_doc_ids, documents_of_agent, require_doc_ids
+from langchain_agentrag.llama_index.docstore import NO_RECORDS, RECORD_KEY
 from langchain_agentrag.llama_index.filters import Filters, parse_filters
 from langchain_agentrag.llama_index.ingestion import StoreEmbedding
 from langchain_agentrag.llama_index.nodes import from_document, from_hit, from_passage, ref_doc_condition, to_document
@@ -47,8 +48,11 @@ _CHUNK_FETCH_K = 5_000  # chunks to fetch when node_ids name single chunks
 _DELETE_ARGUMENTS = ("node_ids", "filters", "session", "after", "before")
 _INDEX_OPTIONS = (
     *("embed_model", "use_async", "store_nodes_override", "insert_batch_size"),
-    *("callback_manager", "transformations", "show_progress"),
+    *("callback_manager", "transformations", "show_progress", "index_id"),
 )
+_PASSED_ON = ("index_id", "show_progress", "use_async", "insert_batch_size", "store_nodes_override", "batch_size")
+"""Arguments of LlamaIndex's indexes and of other stores, which an index passes on to its vector store."""
+
 _MATCH_ALL = {"doc_id": {"$exists": True}}
 
 
@@ -122,6 +126,11 @@ class HybridVectorStore(BasePydanticVectorStore):
         return self._indexer
 
     @property
+    def bound_filter(self) -> Filter | None:
+        """The filter of every query."""
+        return self._bound
+
+    @property
     def embed_model(self) -> StoreEmbedding:
         """The store's embedding model as a LlamaIndex model."""
         return StoreEmbedding(self._indexer)
@@ -132,15 +141,19 @@ class HybridVectorStore(BasePydanticVectorStore):
         Args:
             safety: Protection against prompt injection in what its query and chat engines show to the model;
                 `PassageSafety.off()` turns it off. Retrievers of the index return nodes unchanged.
-            options: Arguments of `VectorStoreIndex`, such as transformations, callback_manager or show_progress.
+            options: Arguments of `VectorStoreIndex`, such as transformations, callback_manager or show_progress, and
+                index_id.
 
         Raises:
             UsageError: an unknown option, which LlamaIndex would ignore.
         """
         check_option_names(options, _INDEX_OPTIONS, "as_index()")
+        index_id = options.pop("index_id", None)
         index = FencedIndex.from_vector_store(self, **{"embed_model": self.embed_model, **options})
         index = cast("FencedIndex", index)
         index.safety = safety or PassageSafety()
+        if index_id is not None:
+            index.set_index_id(index_id)
         return index
 
     def for_agent(self, agent_id: str) -> Self:
@@ -160,12 +173,15 @@ class HybridVectorStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Add nodes, or replace those of the same id, and return the ids in order.
 
+        Both indexes see a node as `MetadataMode.EMBED` shows it: its text, and the metadata that it does not exclude.
+        An embedding that a node brings is kept. Arguments of a `VectorStoreIndex`, which it passes on, are ignored.
+
         Raises:
             InvalidDocumentError: a node cannot be stored.
             ScopeError: a node's metadata claims another agent; nothing was written.
             StoreMismatchError: the length of an embedding differs from that of the store's model.
         """
-        check_option_names(kwargs, ["nodes"], "add()")
+        check_option_names(kwargs, ["nodes", *_PASSED_ON], "add()")
         nodes = list(nodes)
         documents = documents_of_agent(map(to_document, nodes), self.agent_id)
         vectors = [node.embedding for node in nodes]
@@ -182,7 +198,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         Raises:
             UsageError: the id is no string, or there is another argument; nothing was deleted.
         """
-        check_option_names(delete_kwargs, ["ref_doc_id"], "delete()")
+        check_option_names(delete_kwargs, ["ref_doc_id", *_PASSED_ON], "delete()")
         if not isinstance(ref_doc_id, str):
             raise UsageError(f"Cannot delete the nodes of document {short_repr(ref_doc_id)}: pass its id, a string.")
         self._indexer.delete(filter=ref_doc_condition([ref_doc_id]), agent_id=self.agent_id)
@@ -207,9 +223,12 @@ class HybridVectorStore(BasePydanticVectorStore):
             UsageError: no condition is set (`clear()` deletes everything), an id is no string, or there is no such
                 argument; nothing was deleted.
         """
-        check_option_names(delete_kwargs, _DELETE_ARGUMENTS, "delete_nodes()")
+        check_option_names(delete_kwargs, (*_DELETE_ARGUMENTS, *_PASSED_ON), "delete_nodes()")
         window = {"session": session, "after": after, "before": before}
-        self._indexer.delete(node_ids, filter=parse_filters(filters), agent_id=self.agent_id, **window)
+        condition = parse_filters(filters)
+        if filter_keys(condition):  # a filter without a key is refused
+            condition = conjoin(condition, NO_RECORDS)
+        self._indexer.delete(node_ids, filter=condition, agent_id=self.agent_id, **window)
 
     async def adelete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -232,7 +251,7 @@ class HybridVectorStore(BasePydanticVectorStore):
         condition, node_ids = conjoin(self._bound, parse_filters(filters)), as_doc_ids(node_ids)
         documents = self._indexer.get(node_ids, filter=condition, agent_id=self.agent_id)
         if node_ids is None:
-            return [from_document(document) for document in documents]
+            return [from_document(document) for document in documents if RECORD_KEY not in document.metadata]
         nodes: dict[str, BaseNode] = {document.doc_id: from_document(document) for document in documents}
         for node_id in node_ids:
             if node_id not in nodes and (chunk := self._chunk(node_id, condition)) is not None:
@@ -261,7 +280,8 @@ class HybridVectorStore(BasePydanticVectorStore):
         """Return the nodes for a query, best first, with scores in [0, 1].
 
         Args:
-            query: The query; `node_ids` and `doc_ids` of None, or [] as a `VectorStoreIndex` passes, are no constraint.
+            query: The query. `doc_ids` of None and `node_ids` of None, or [] as a `VectorStoreIndex` passes, are no
+                constraint; `doc_ids` of [] matches nothing.
             kwargs: Search options of this query, and `mmr_threshold`.
 
         Raises:
@@ -270,6 +290,8 @@ class HybridVectorStore(BasePydanticVectorStore):
             FilterError: the filters cannot be parsed.
         """
         request = self._engine_query(query, kwargs)
+        if not request.k:
+            return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
         if request.filter_only:
             return self._list_by_filter(request)
         return self._result(request, self._indexer.search(request.text, request.fetch, **request.options))
@@ -277,11 +299,14 @@ class HybridVectorStore(BasePydanticVectorStore):
     async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """`query` without blocking the event loop."""
         request = self._engine_query(query, kwargs)
+        if not request.k:
+            return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
         if request.filter_only:
             return await asyncio.to_thread(self._list_by_filter, request)
         return self._result(request, await self._indexer.asearch(request.text, request.fetch, **request.options))
 
     def _engine_query(self, query: VectorStoreQuery, call: dict[str, Any]) -> _EngineQuery:
+        call = {name: value for name, value in call.items() if name not in _PASSED_ON}
         check_option_names(call, dict.fromkeys((*_ALLOWED_OPTIONS, "mmr_threshold")), count="similarity_top_k")
         mode = _MODES.get(query.mode)
         if mode is None:
@@ -290,7 +315,7 @@ class HybridVectorStore(BasePydanticVectorStore):
                 f"{', '.join(supported.value for supported in _MODES)}."
             )
         condition = conjoin(self._bound, parse_filters(query.filters))
-        if query.doc_ids is not None and query.doc_ids != []:
+        if query.doc_ids is not None:
             condition = conjoin(condition, ref_doc_condition(query.doc_ids))
         call_options = {name: value for name, value in call.items() if name != "mmr_threshold"}
         options: dict[str, Any] = {**self._defaults, **call_options, "mode": mode, "agent_id": self.agent_id}
@@ -307,7 +332,7 @@ class HybridVectorStore(BasePydanticVectorStore):
                 predicates.append(_in_top_ranks(query.similarity_top_k, query.sparse_top_k))
                 fetch = _OVERFETCH_FACTOR * (query.similarity_top_k + query.sparse_top_k)
         if query.mode == VectorStoreQueryMode.MMR:
-            options["diversity"] = 1.0 - _check_mmr_threshold(query.mmr_threshold, call.get("mmr_threshold"))
+            options["diversity"] = 1.0 - _check_mmr_threshold(call.get("mmr_threshold", query.mmr_threshold))
         if query.node_ids is not None and query.node_ids != []:
             node_ids = frozenset(require_doc_ids(query.node_ids))
             doc_ids = node_ids | {node_id.rpartition("#")[0] for node_id in node_ids if "#" in node_id}
@@ -333,7 +358,11 @@ class HybridVectorStore(BasePydanticVectorStore):
     def _list_by_filter(self, request: _EngineQuery) -> VectorStoreQueryResult:
         """Return the nodes that match a filter; `VectorIndexAutoRetriever` sends such queries without a text."""
         condition = request.options.get("filter")
-        documents = [] if condition is None else self._indexer.get(filter=condition, agent_id=self.agent_id)
+        documents = (
+            []
+            if condition is None
+            else self._indexer.get(filter=conjoin(condition, NO_RECORDS), agent_id=self.agent_id)
+        )
         nodes = [from_document(document) for document in documents[: request.k]]
         return VectorStoreQueryResult(
             nodes=nodes, similarities=[1.0] * len(nodes), ids=[node.node_id for node in nodes]
@@ -369,9 +398,9 @@ def _weights(alpha: float | None) -> tuple[float, float] | None:
     return (float(alpha), 1.0 - float(alpha))
 
 
-def _check_mmr_threshold(*values: float | None) -> float:
-    """Return the first value that is set, else LlamaIndex's default."""
-    threshold = next((value for value in values if value is not None), _MMR_THRESHOLD)
+def _check_mmr_threshold(value: float | None) -> float:
+    """Return the value if it is set, else LlamaIndex's default."""
+    threshold = _MMR_THRESHOLD if value is None else value
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
         raise InvalidQueryError(f"mmr_threshold={threshold!r} must be a number from 0 (different) to 1 (relevant).")
     return float(threshold)

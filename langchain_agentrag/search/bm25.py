@@ -38,7 +38,7 @@ class Parameters:
     b: float = 0.75
 
 
-_CONTEXT = "context"  # repeats terms of the other fields, so it does not count for coverage
+_CONTEXT = "context"  # repeats terms of the other fields; for coverage, terms that no other field matched count
 _MAX_QUERY_INFORMATION = 30  # in rarest terms; the share is taken of this much for a longer query
 
 DEFAULT_PARAMETERS = Parameters()
@@ -99,7 +99,7 @@ class Scorer:
         own: Terms of the query itself, without synonyms and other expansions; all of them by default.
     """
 
-    __slots__ = ("_doc_freqs", "_fields", "_information", "_stats", "gains", "maximum", "rarest")
+    __slots__ = ("_doc_freqs", "_fields", "_information", "_shares", "_stats", "gains", "maximum", "rarest")
 
     rarest: float
     """The idf of a term that one chunk in scope contains."""
@@ -137,6 +137,10 @@ class Scorer:
         self._fields, self._stats, self._doc_freqs = fields, stats, doc_freqs
         self.rarest = idf(max((known.docs for known in stats.values()), default=0), 1)
         self.gains = {field: gains for field, _, _, gains in fields}
+        others = [gains for field, gains in self.gains.items() if field != _CONTEXT]
+        self._shares = {  # what a term that stands in the context alone counts for coverage
+            term: max((gains.get(term, 0.0) for gains in others), default=0.0) for term in self.gains.get(_CONTEXT, {})
+        }
         self.maximum = _total(gain for _, _, _, gains in fields for gain in gains.values())
         information = _total(
             gain
@@ -191,6 +195,7 @@ class Scorer:
             lengths: Field -> length of the chunk's field, as a decimal string.
         """
         total = matched = 0.0
+        elsewhere: set[str] = set()
         for field, base, slope, gains in self._fields:
             line = lines.get(field)
             if not line:
@@ -202,6 +207,8 @@ class Scorer:
             terms.sort()
             start, end = 0, len(terms)
             counts_for_coverage = field != _CONTEXT
+            if counts_for_coverage:
+                elsewhere.update(terms)
             while start < end:
                 term, stop = terms[start], start + 1
                 while stop < end and terms[stop] == term:
@@ -211,6 +218,8 @@ class Scorer:
                 total += gain * tf / (tf + norm)
                 if counts_for_coverage:
                     matched += gain
+                elif term not in elsewhere:
+                    matched += self._shares[term]
                 start = stop
         return total, matched
 

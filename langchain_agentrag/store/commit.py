@@ -130,6 +130,8 @@ def document_signature(document: SourceDocument, settings: str) -> bytes:
         for section in document.sections
     ]
     parts = [document.text, codec.encode(document.metadata), document.kind, sections, settings]
+    if document.context:  # otherwise the signature is that of versions without a context
+        parts.append(document.context)
     return embedding_hash(json.dumps(parts))
 
 

@@ -338,7 +338,7 @@ class VectorStoreConformance(ABC):
     def test_ids_constrain_and_no_ids_do_not(self) -> None:
         """`VectorStoreIndex.as_retriever` passes `[]` for "no constraint"."""
         store = self._store_with("甲 one", "乙 two", "丙 three")
-        unconstrained = self._query(store, "甲 one", 3, node_ids=[], doc_ids=[])
+        unconstrained = self._query(store, "甲 one", 3, node_ids=[])
         expect(len(unconstrained.ids or []) == 3, "[] finds nothing")  # noqa: PLR2004
         expect(self._query(store, "甲 one", 3, node_ids=["n1"]).ids == ["n1"], "node_ids are ignored")
         expect(self._query(store, "甲 one", 3, doc_ids=["d2"]).ids == ["n2"], "doc_ids are ignored")

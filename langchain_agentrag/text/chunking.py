@@ -85,14 +85,21 @@ class Chunking:
 def chunk_document(document: SourceDocument, chunking: Chunking) -> list[Chunk]:
     """Return the chunks of a document in order; none when its text is blank.
 
-    Every character that is not white space lies in a chunk; without overlap, in exactly one. The speaker
-    (metadata `speaker`) is part of every chunk's context.
+    Every character that is not white space lies in a chunk; without overlap, in exactly one. The speaker (metadata
+    `speaker`) and the document's context, shortened to a quarter of a chunk, are part of every chunk's context.
     """
-    speaker = speaker_of(document.metadata)
+    shared = join_context(
+        speaker_of(document.metadata), _shorten(document.context, max(chunking.size * _WIDE_COST // 4, _MAX_CONTEXT))
+    )
     chunks = _split(document, chunking)
-    if not speaker:
+    if not shared:
         return chunks
-    return [replace(chunk, context="\n".join(part for part in (speaker, chunk.context) if part)) for chunk in chunks]
+    return [replace(chunk, context=join_context(shared, chunk.context)) for chunk in chunks]
+
+
+def join_context(*parts: str) -> str:
+    """Return the parts of a context that are not empty, on lines of their own."""
+    return "\n".join(part for part in parts if part)
 
 
 def speaker_of(metadata: Mapping[str, Any]) -> str:
@@ -278,10 +285,13 @@ class _Chunker:
             path = path[1:]
         span = self._span_over(start)
         parts = (" > ".join(path), section.context if section else "", span.header if span else "")
-        context = "\n".join(part for part in parts if part)
-        while _cost(context) > limit:
-            context = context[: max(len(context) * limit // _cost(context), 1) - 1].rstrip()
-        return context
+        return _shorten(join_context(*parts), limit)
+
+
+def _shorten(context: str, limit: int) -> str:
+    while (cost := _cost(context)) > limit:
+        context = context[: max(len(context) * limit // cost, 1) - 1].rstrip()
+    return context
 
 
 def _cost(text: str) -> int:

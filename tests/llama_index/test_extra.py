@@ -12,6 +12,7 @@ NAMES = [
     "Citation",
     "ConnectorReader",
     "FencePassages",
+    "HybridDocumentStore",
     "HybridMemoryBlock",
     "HybridRetriever",
     "HybridVectorStore",

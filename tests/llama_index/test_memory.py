@@ -11,9 +11,11 @@ from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock,
 from llama_index.core.chat_engine import ContextChatEngine
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import Memory
+from llama_index.core.utils import get_tokenizer
 from pydantic import ValidationError
 
 from langchain_agentrag import SourceDocument
+from langchain_agentrag.agent.prompt_injection import PassageSafety
 from langchain_agentrag.errors import AgentRagError, ScopeError
 from langchain_agentrag.llama_index import HybridMemoryBlock, HybridRetriever
 from langchain_agentrag.testing.llama_index import run_counting_ticks
@@ -301,3 +303,64 @@ class TestInLlamaIndexsMemory:
         assert ticks
         assert "芝麻" in recalled
         assert "芝麻" in self.memory(block, "s1").get(input="口令")[0].content  # the sync twin, within the loop
+
+
+class TestTightLimits:
+    """Under a tight `token_limit` the block shortens itself; it vanishes only when nothing useful fits."""
+
+    @pytest.fixture
+    def recalled(self, indexer):
+        block = HybridMemoryBlock(indexer=indexer, agent_id="规划者", clock=lambda: NOON, priority=1, k=6)
+        put(block, [message(f"滤网 note {n}: 主轴过热 clean the filter, 重启机器") for n in range(6)])
+        return block, asyncio.run(block.aget([message("滤网 filter")], session_id="s1"))
+
+    def test_at_least_as_many_tokens_are_saved_as_asked_for(self, recalled):
+        block, text = recalled
+        total = len(get_tokenizer()(text))
+        for saved in range(1, total + 3):
+            shorter = asyncio.run(block.atruncate(text, saved))
+            if shorter is None:
+                assert total - saved < 90  # the fence, the stamp and a few characters do not fit
+                continue
+            assert len(get_tokenizer()(shorter)) <= total - saved
+            lines = shorter.splitlines()
+            assert (lines[0], lines[-1]) == (text.splitlines()[0], text.splitlines()[-1])
+            body = "\n".join(lines[1:-1])
+            assert body.startswith("[2026-03-10 12:00 user] 滤网 note")
+            assert body in text
+        assert asyncio.run(block.atruncate(text, total)) is None
+
+    def test_the_oldest_go_first(self, recalled):
+        block, text = recalled
+        shorter = asyncio.run(block.atruncate(text, len(get_tokenizer()(text)) // 2))
+        kept = [line for line in shorter.splitlines() if "note" in line]
+        assert kept == [line for line in text.splitlines() if "note" in line][-len(kept) :]
+        assert 0 < len(kept) < 6
+
+    def test_without_a_fence_too(self, indexer):
+        block = HybridMemoryBlock(indexer=indexer, agent_id="a", safety=PassageSafety.off())
+        text = "[2026-03-10 12:00 user] eins\n[user] zwei\nzweite Zeile"
+        assert asyncio.run(block.atruncate(text, 5)) == "[user] zwei\nzweite Zeile"
+
+    @pytest.mark.parametrize("limit", [100, 150, 250, 2_000])
+    def test_memory_keeps_what_fits(self, recalled, limit):
+        block, _ = recalled
+        memory = Memory.from_defaults(session_id="s1", token_limit=limit, memory_blocks=[block])
+
+        async def recall():
+            await memory.aput(message("滤网 filter"))
+            return await memory.aget()
+
+        [system, _] = asyncio.run(recall())
+        assert "note 5" in system.content
+        assert ("note 0" in system.content) == (limit == 2_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"), [("滤网堵了，换新的就好", "只是资料"), ("the filter is clogged, replace it", "data, not")]
+)
+def test_the_fence_is_in_the_language_of_what_is_recalled(block, text, mark):
+    put(block, [message(text)])
+    opening = asyncio.run(block.aget([message(text)], session_id="s1")).splitlines()[0]
+    assert mark in opening
+    assert ("只是资料" in opening) != ("data, not" in opening)

@@ -42,6 +42,33 @@ class TestReaders:
         assert asyncio.run(reader.aload_data()) == documents
         assert all("doc_id" not in one.get_content(MetadataMode.LLM) for one in documents)
 
+    def test_title_and_file_name_are_indexed_and_details_of_the_file_are_not(self, tmp_path, indexer):
+        folder = tmp_path / "docs"
+        folder.mkdir()
+        (folder / "泵站手册.md").write_text("每年一次。", encoding="utf-8")
+        (folder / "page.html").write_text("<title>Canteen 食堂</title><p>Opens at 11:30.</p>", encoding="utf-8")
+        documents = ConnectorReader(FileSystemConnector(folder)).load_data()
+        for document in documents:
+            shown = document.get_content(MetadataMode.EMBED) + document.get_content(MetadataMode.LLM)
+            assert not any(key in shown for key in ("mtime", "size:", "encoding", str(tmp_path)))
+        HybridVectorStore(indexer).add(documents)
+        for question, text in (("泵站手册", "每年一次。"), ("canteen", "Opens at 11:30.")):
+            assert text in HybridRetriever(indexer, 1, mode="keyword").retrieve(question)[0].get_content()
+
+    def test_documents_are_read_one_at_a_time(self):
+        read = []
+        source = MemoryConnector({name: ("1", [name]) for name in ("甲", "乙", "丙")})
+        items = source.items
+
+        def watched(*args):
+            for item in items(*args):
+                read.append(item.key)
+                yield item
+
+        source.items = watched
+        assert next(ConnectorReader(source).lazy_load_data()).text == "甲"
+        assert len(read) <= 2
+
     def test_what_cannot_be_read_is_passed_over(self):
         source = MemoryConnector({"good": ("1", ["好的"]), "bad": ("1", OSError("坏了"))})
         assert [one.text for one in ConnectorReader(source).lazy_load_data()] == ["好的"]

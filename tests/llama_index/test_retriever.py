@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import math
 import pickle
 import threading
 
 import pytest
+from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
@@ -17,7 +19,7 @@ from llama_index.core.schema import IndexNode, MetadataMode, QueryBundle, TextNo
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from langchain_agentrag import Chunking, DualIndexer, SourceDocument
-from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError
+from langchain_agentrag.errors import FilterError, InvalidQueryError, ScopeError, UsageError
 from langchain_agentrag.llama_index import HybridRetriever, HybridVectorStore
 from langchain_agentrag.llama_index.retriever import has_evidence
 from langchain_agentrag.testing.llama_index import run_counting_ticks
@@ -274,7 +276,7 @@ def test_options_are_the_engines(filled):
     assert (weights["weights"], weights["fusion"]) == ([0, 1], "rrf")
 
 
-@pytest.mark.parametrize("wrong", [0, -1, "5", None, 2.5, True, math.inf])
+@pytest.mark.parametrize("wrong", [0.0, -1, "5", None, 2.5, True, False, math.inf])
 def test_a_number_of_nodes_that_makes_no_sense_is_an_error(indexer, wrong):
     with pytest.raises(InvalidQueryError, match="k="):
         HybridRetriever(indexer, wrong)
@@ -319,3 +321,74 @@ def test_what_other_libraries_call_the_number_of_nodes_is_told_its_name_here(ind
         for make in (HybridRetriever, HybridVectorStore):
             with pytest.raises(InvalidQueryError, match=f"'{name}'. The number of hits is 'similarity_top_k'"):
                 make(indexer, **{name: 3})
+
+
+class TestFromDefaults:
+    NODES = (
+        TextNode(id_="hp", text="A boy wizard.", metadata={"book": "Harry Potter"}),
+        TextNode(id_="pump", text="离心泵的维护周期是一年。", metadata={"手册": "泵站"}),
+        TextNode(id_="alarm", text="报警 E1102：主轴过热。"),
+    )
+
+    def sources(self):
+        index = VectorStoreIndex(list(self.NODES), embed_model=MockEmbedding(8))
+        return {"nodes": list(self.NODES)}, {"index": index}, {"docstore": index.docstore}
+
+    @pytest.mark.parametrize("source", range(3), ids=["nodes", "index", "docstore"])
+    def test_nodes_come_from_a_list_an_index_or_a_docstore(self, source, tmp_path):
+        for place in ({}, {"path": tmp_path / "store"}):
+            retriever = HybridRetriever.from_defaults(
+                **self.sources()[source], **place, embeddings="hash", similarity_top_k=1, explain=False
+            )
+            for question, node in zip(("Harry Potter", "泵站 维护", "E1102"), self.NODES, strict=True):
+                [found] = retriever.retrieve(question)
+                assert found.node == node
+
+    def test_an_index_over_a_hybrid_store_is_searched_where_it_is(self, indexer):
+        mine = HybridVectorStore(indexer, agent_id="甲")
+        mine.add(list(self.NODES))
+        HybridVectorStore(indexer, agent_id="乙").add([TextNode(id_="secret", text="乙的口令 E1102")])
+        only = MetadataFilters(filters=[MetadataFilter(key="book", value="Harry Potter")])
+        retriever = HybridRetriever.from_defaults(index=mine.with_filters(only).as_index())
+        assert (retriever.indexer, retriever.agent_id) == (indexer, "甲")
+        assert [one.node_id for one in retriever.retrieve("wizard E1102 口令")] == ["hp"]
+        for wrong in ({"agent_id": "乙"}, {"path": "x"}, {"embeddings": "hash"}):
+            with pytest.raises(UsageError, match="bound to agent '甲'"):
+                HybridRetriever.from_defaults(index=mine.as_index(), **wrong)
+
+    def test_an_agents_nodes_are_private(self, tmp_path):
+        retriever = HybridRetriever.from_defaults(
+            nodes=self.NODES, path=tmp_path / "s", embeddings="hash", agent_id="甲"
+        )
+        assert [one.node_id for one in retriever.retrieve("E1102")] == ["alarm"]
+        assert HybridRetriever(retriever.indexer).retrieve("E1102") == []
+
+    def test_a_temporary_store_lives_as_long_as_a_retriever_over_it(self):
+        retriever = HybridRetriever.from_defaults(nodes=self.NODES, embeddings="hash")
+        folder = retriever.indexer.path
+        retriever = retriever.with_options(similarity_top_k=1)
+        gc.collect()
+        assert [one.node_id for one in retriever.retrieve("E1102")] == ["alarm"]
+        del retriever
+        gc.collect()
+        assert not folder.exists()
+
+    def test_what_makes_no_sense_is_refused_before_anything_is_written(self, tmp_path):
+        nodes, index, _ = self.sources()
+        for wrong in ({}, {**nodes, **index}, {**nodes, "stemmer": None}, {**nodes, "simularity_top_k": 3}):
+            with pytest.raises(UsageError, match="from_defaults"):
+                HybridRetriever.from_defaults(path=tmp_path / "s", **wrong)
+        assert not (tmp_path / "s").exists()
+        with pytest.raises(UsageError, match="at least one"):
+            HybridRetriever.from_defaults(nodes=[])
+        empty = VectorStoreIndex([], embed_model=MockEmbedding(8))
+        with pytest.raises(UsageError, match="keeps its nodes"):
+            HybridRetriever.from_defaults(index=empty)
+
+
+@pytest.mark.parametrize("explain", [True, False])
+def test_no_nodes_are_returned_where_none_are_wanted(filled, explain):
+    retriever = HybridRetriever(filled, 0, explain=explain)
+    assert retriever.retrieve("主轴过热") == asyncio.run(retriever.aretrieve("主轴过热")) == []
+    assert HybridRetriever(filled, 3).with_options(similarity_top_k=0).retrieve("主轴过热") == []
+    assert retriever.with_options(similarity_top_k=1).retrieve("主轴过热")

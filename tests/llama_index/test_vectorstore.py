@@ -8,6 +8,7 @@ import datetime as dt
 import pickle
 
 import pytest
+from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import (
     Document,
     ImageNode,
@@ -165,6 +166,8 @@ class TestModes:
         assert "other" in ask(store, "离心泵 维护 周期", 2, mode="mmr", mmr_threshold=0.1).ids
         query = VectorStoreQuery(query_str="离心泵 维护 周期", similarity_top_k=2, mode=VectorStoreQueryMode.MMR)
         assert "other" in store.query(query, mmr_threshold=0.1).ids
+        query.mmr_threshold = 1.0
+        assert "other" in store.query(query, mmr_threshold=0.1).ids
         with pytest.raises(InvalidQueryError, match="mmr_threshold"):
             store.query(query, mmr_threshold=2)
 
@@ -208,7 +211,7 @@ class TestDocumentsIndexedByOtherMeans:
         assert ask(chunked, "泵 P-7", 5, node_ids=["note#7"]).ids == ["note#7"]
         assert set(ask(chunked, "泵 P-7", 99, doc_ids=["手册"]).ids).isdisjoint({"note#7"})
         assert ask(chunked, "泵 P-7", 5, doc_ids=["note#7"]).ids == ["note#7"]
-        assert ask(chunked, "泵", 5, node_ids=["nein"]).ids == []
+        assert ask(chunked, "泵", 5, node_ids=["nein"]).ids == ask(chunked, "泵", 5, doc_ids=[]).ids == []
         assert first != second
 
     def test_they_are_deleted_by_document(self, chunked):
@@ -327,3 +330,41 @@ def test_it_can_be_copied_and_not_pickled_and_shows_no_texts(store):
         pickle.dumps(store)
     assert "原样" not in repr(store) + str(store.model_dump())
     assert store.model_dump()["class_name"] == "AgentRAGHybridVectorStore"
+
+
+class TestArgumentsOfIndexes:
+    """A `VectorStoreIndex` passes arguments on that are not for the vector store; other stores ignore them."""
+
+    def test_those_of_indexes_are_ignored(self, store):
+        context = StorageContext.from_defaults(vector_store=store)
+        nodes = [TextNode(id_=name, text=f"段落 {name}", relationships=SOURCE) for name in ("a", "b")]
+        index = VectorStoreIndex(nodes, storage_context=context, embed_model=store.embed_model, index_id="x")
+        index.insert_nodes([TextNode(id_="c", text="段落 c")], index_id="x")
+        retriever = index.as_retriever(similarity_top_k=9, vector_store_kwargs={"index_id": "x"})
+        assert {one.node_id for one in retriever.retrieve("段落")} == {"a", "b", "c"}
+        index.delete_nodes(["a"], index_id="x")
+        index.delete_ref_doc("手册", index_id="x")
+        assert [node.node_id for node in store.get_nodes()] == ["c"]
+
+    def test_typing_errors_are_not(self, store):
+        query = VectorStoreQuery(query_str="x", similarity_top_k=1)
+        for call in (
+            lambda: store.add([TextNode(text="x")], agent_ids="a"),
+            lambda: store.delete("x", ref_doc="y"),
+            lambda: store.delete_nodes(["x"], filter={}),
+            lambda: store.query(query, score_treshold=0.5),
+            lambda: store.as_index(indexid="x"),
+        ):
+            with pytest.raises((UsageError, InvalidQueryError)):
+                call()
+        assert store.get_nodes() == []
+
+    def test_as_index_sets_the_id(self, store):
+        assert store.as_index(index_id="mine").index_id == "mine"
+
+
+@pytest.mark.parametrize("mode", list(VectorStoreQueryMode)[:2])
+def test_none_are_returned_where_none_are_wanted(store, mode):
+    store.add(NODES[:1])
+    query = VectorStoreQuery(query_str="原样", similarity_top_k=0, mode=mode)
+    assert store.query(query).ids == asyncio.run(store.aquery(query)).ids == []
