@@ -320,7 +320,12 @@ def _scene_view(number: int, scene: Scene) -> RenderableType:
 def _step_view(call: str, answer: str) -> RenderableType:
     """Return one step of an agent: the call and the beginning of the answer."""
     if call in {"question", "answer", "citations"}:
-        return Padding(WrappedText(Text.assemble((f"{_(call)}: ", "cyan"), (translate(answer), "bold"))), (0, 0, 0, 2))
+        return Padding(
+            WrappedText(
+                Text.assemble((f"{_(call)}: ", "cyan"), ("\n".join(map(translate, answer.splitlines())), "bold"))
+            ),
+            (0, 0, 0, 2),
+        )
     lines = [line for line in answer.splitlines()[1:] if line.strip()]
     text = " ".join(line.strip() for line in lines)
     beginning = WrappedText(Text(text[:_STEP_CHARACTERS] + ("…" if len(text) > _STEP_CHARACTERS else ""), "dim"))
