@@ -190,11 +190,11 @@ def test_the_texts_of_the_engine_are_those_it_has():
     source = " ".join(re.findall(r"[\w'=.-]+", " ".join(pieces)))
     by_the_system = {os.strerror(number) for number in (errno.EACCES, errno.ENOENT)}
     for english in MESSAGES["engine"].keys() - by_the_system:
-        # long texts are written in several literals: most of their word triples are in one of them
+        # long texts are written in several literals: at least half of their word triples are in one of them
         words = [re.findall(r"[\w'=.-]+", piece) for piece in re.split(r"\{\w+\}", english)]
         triples = [" ".join(run[at : at + 3]) for run in words for at in range(max(len(run) - 2, 1)) if run]
         found = sum(triple in source for triple in triples)
-        assert found >= 0.7 * len(triples), (english, triples)
+        assert found >= 0.5 * len(triples), (english, triples)
 
 
 @pytest.mark.parametrize("columns", [60, 80])
