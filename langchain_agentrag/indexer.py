@@ -35,14 +35,14 @@ from langchain_agentrag.search.query_embedding import QueryEmbedder
 from langchain_agentrag.store import verify as verification
 from langchain_agentrag.store.calls import store_call
 from langchain_agentrag.store.indexes import reanalyze_chunks
-from langchain_agentrag.store.queries import OwnedDocuments, read_documents, read_passage
+from langchain_agentrag.store.queries import OwnedDocuments, list_documents, read_documents, read_passage
 from langchain_agentrag.store.record_keys import RecordKeys
 from langchain_agentrag.store.store import CLOSE_TIMEOUT, ChromaPolicy, Store
 from langchain_agentrag.store.verify import VerifyReport
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.text.chunking import Chunking
 from langchain_agentrag.times import add_duration, check_duration
-from langchain_agentrag.types import Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
+from langchain_agentrag.types import DocumentEntry, Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
 
 if TYPE_CHECKING:
     from langchain_agentrag.ingest.chroma_import import Owner
@@ -516,6 +516,38 @@ class DualIndexer:
         scope = Scope(check_agent_id(agent_id))
         return read_documents(self._store.catalog, self._store.now(), scope, as_doc_ids(doc_ids), condition)
 
+    @store_call
+    def list_documents(
+        self,
+        *,
+        agent_id: str | None = None,
+        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
+        own: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> tuple[list[DocumentEntry], int]:
+        """Return one page of the documents that an agent may see, without their texts, and how many there are in all.
+
+        Shared documents come first, then those of the agent, each in the order in which they were first indexed.
+
+        Args:
+            agent_id: Agent on whose behalf to list; without it only shared documents are listed.
+            filter: Condition on the metadata.
+            own: Only what belongs to `agent_id` itself, or, without an agent, what is shared.
+            limit: Most documents to return, >= 0; all by default.
+            offset: Documents to leave out before the first, >= 0.
+
+        Raises:
+            UsageError: an argument is invalid.
+        """
+        for name, count in (("limit", limit), ("offset", offset)):
+            if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+                raise UsageError(f"list_documents({name}={count!r}): it must be a number of documents, 0 or more.")
+        scope = Scope(check_agent_id(agent_id))
+        owners = [scope.agent_id] if own else scope.owners
+        condition = build_filter(self._store.now(), filter)
+        return list_documents(self._store.catalog, self._store.now(), owners, condition, limit, offset)
+
     # -- maintenance ----------------------------------------------------------------------------------------------
 
     @store_call
@@ -701,6 +733,18 @@ class AgentView:
     ) -> list[SourceDocument]:
         """Return documents this agent may see, by id, filter or time; see `DualIndexer.get`."""
         return self._indexer.get(doc_ids, filter=filter, after=after, before=before, agent_id=self._agent)
+
+    def list_documents(
+        self,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401
+        own: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> tuple[list[DocumentEntry], int]:
+        """Return one page of the documents this agent may see, and how many there are; see the indexer's."""
+        options: dict[str, Any] = {"filter": filter, "own": own, "limit": limit, "offset": offset}
+        return self._indexer.list_documents(agent_id=self._agent, **options)
 
     def stats(self) -> StoreStats:
         """Return counts of what this agent may see; `unindexed` and `unpurged` count its own documents only."""

@@ -407,6 +407,27 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentEntry:
+    """A document in a list of documents, without its text.
+
+    Attributes:
+        doc_id: Its id.
+        source: Where it came from; its id where the metadata names no source.
+        chunks: Number of its chunks.
+        time: Its time in UTC, or None.
+        agent_id: Its agent, or None when it is shared.
+        quarantined: Whether searches leave it out unless asked for.
+    """
+
+    doc_id: str
+    source: str
+    chunks: int
+    time: datetime | None
+    agent_id: str | None
+    quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStats:
     """Counts of a store, or of what one agent may see of it.
 

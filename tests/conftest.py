@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
+os.environ.setdefault("AGENTRAG_LANG", "en")  # the messages that the tests of the command line expect
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -12,7 +12,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a locale without the character shows "?", not a traceback
-    app(args=[_as_text(word) for word in sys.argv[1:]], prog_name="agentrag")
+    app.main(args=[_as_text(word) for word in sys.argv[1:]], prog_name="agentrag")
 
 
 def _as_text(word: str) -> str:

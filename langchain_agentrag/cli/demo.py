@@ -18,8 +18,10 @@ from rich.rule import Rule
 from rich.text import Text
 
 from langchain_agentrag.agent.citations import check_citations
+from langchain_agentrag.cli.language import _, translate
 from langchain_agentrag.cli.output import progress_bar, stderr_console, stdout_console
 from langchain_agentrag.cli.render import bar, evidence_line, highlighted_snippet, source_label, sync_report_view
+from langchain_agentrag.cli.terminal_text import WrappedText
 from langchain_agentrag.connectors.files import FileSystemConnector
 from langchain_agentrag.errors import NotAStoreError
 from langchain_agentrag.indexer import DualIndexer
@@ -270,8 +272,8 @@ def run_demo(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, o
     """
     home = store or Path(tempfile.mkdtemp(prefix="agentrag-demo-")) / "store"
     if home.exists():
-        msg = f"The demo starts from nothing, but {home} exists: name a folder that does not, or none."
-        raise NotAStoreError(msg)
+        message = _("The demo starts from nothing, but {path} exists: name a new folder with --store.", path=home)
+        raise NotAStoreError(message)
     folder = unpack(home.with_name(f"{home.name}_files"))
     console = stdout_console()
 
@@ -282,7 +284,7 @@ def run_demo(store: Path | None, embeddings: str, *, quiet: bool) -> dict[str, o
     print_view(_opening(folder, embeddings))
     connector = FileSystemConnector(folder, name="workshop")
     with DualIndexer(home, embeddings=embeddings) as indexer:
-        with progress_bar(stderr_console(), "Indexing", connector) as update:
+        with progress_bar(stderr_console(), _("Indexing"), connector) as update:
             scenes = [first_scene(indexer, connector, folder, on_progress=update)]
         print_view(_scene_view(1, scenes[0]))
         rest = other_scenes(indexer, connector, folder, has_meaning=embeddings != "hash")
@@ -300,12 +302,13 @@ def any_claim_failed(result: dict[str, object]) -> bool:
 
 
 def _opening(folder: Path, embeddings: str) -> RenderableType:
-    models = {"local": "multilingual-e5-small, on this machine", "hash": "hashed words, no model"}
-    return Text(f"A small workshop's files are in {folder}\nEmbeddings: {models[embeddings]}", "dim")
+    model = _("hashed words, no model") if embeddings == "hash" else _("multilingual-e5-small, on this machine")
+    lines = (_("A small workshop's files are in {folder}", folder=folder), _("Embeddings: {model}", model=model))
+    return Text("\n".join(lines), "dim")
 
 
 def _scene_view(number: int, scene: Scene) -> RenderableType:
-    parts: list[RenderableType] = [Text(""), Rule(Text(f"{number}. {scene.title}", "bold"), align="left")]
+    parts: list[RenderableType] = [Text(""), Rule(Text(f"{number}. {translate(scene.title)}", "bold"), align="left")]
     parts += [_question_view(question) for question in scene.questions]
     parts += [_step_view(call, answer) for call, answer in scene.steps]
     if scene.report is not None:
@@ -317,28 +320,33 @@ def _scene_view(number: int, scene: Scene) -> RenderableType:
 def _step_view(call: str, answer: str) -> RenderableType:
     """Return one step of an agent: the call and the beginning of the answer."""
     if call in {"question", "answer", "citations"}:
-        return Padding(Text.assemble((f"{call}: ", "cyan"), (answer, "bold")), (0, 0, 0, 2))
+        return Padding(
+            WrappedText(
+                Text.assemble((f"{_(call)}: ", "cyan"), ("\n".join(map(translate, answer.splitlines())), "bold"))
+            ),
+            (0, 0, 0, 2),
+        )
     lines = [line for line in answer.splitlines()[1:] if line.strip()]
     text = " ".join(line.strip() for line in lines)
-    beginning = Text(text[:_STEP_CHARACTERS] + ("…" if len(text) > _STEP_CHARACTERS else ""), "dim")
+    beginning = WrappedText(Text(text[:_STEP_CHARACTERS] + ("…" if len(text) > _STEP_CHARACTERS else ""), "dim"))
     return Group(Padding(Text(f"→ {call}", "blue"), (0, 0, 0, 2)), Padding(beginning, (0, 0, 0, 6)))
 
 
-def _verdict(scene: Scene) -> Text:
+def _verdict(scene: Scene) -> RenderableType:
     mark, style = {True: ("✓", "bold green"), False: ("✗", "bold red"), None: ("–", "dim")}[scene.holds]
-    return Text.assemble((f"{mark} ", style), scene.claim)
+    return WrappedText(Text.assemble((f"{mark} ", style), translate(scene.claim)))
 
 
 def _question_view(question: Question) -> RenderableType:
-    head = Text.assemble((f"{question.label}: ", "cyan"), (question.hits.query, "bold"))
+    head = Text.assemble((f"{translate(_(question.label))}: ", "cyan"), (question.hits.query, "bold"))
     lines: list[RenderableType] = [head]
     for rank, hit in enumerate(question.hits[:SHOWN], start=1):
         wanted = question.wanted if rank == question.rank else ""
         lines.append(Padding(_hit_view(rank, hit, wanted), (0, 0, 0, 2)))
     if question.rank is None:
-        lines.append(Text(f"  not among the first {K}", "dim"))
+        lines.append(Text(_("  not among the first {k}", k=K), "dim"))
     elif question.rank > SHOWN:
-        lines.append(Text(f"  the answer is number {question.rank}", "dim"))
+        lines.append(Text(_("  the answer is number {rank}", rank=question.rank), "dim"))
     return Padding(Group(*lines), (0, 0, 1, 2))
 
 
@@ -351,7 +359,7 @@ def _hit_view(rank: int, hit: Hit, wanted: str) -> RenderableType:
     if wanted:
         start = hit.text.index(wanted)
         spans.append((start, start + len(wanted)))
-        head.append("  ← answers", "bold green")
+        head.append(_("  ← answers"), "bold green")
     return Group(head, Padding(Group(highlighted_snippet(hit.text, spans), evidence_line(hit)), (0, 0, 0, 2)))
 
 
@@ -366,7 +374,9 @@ def _command() -> str:
 def _closing(home: Path, scenes: list[Scene]) -> RenderableType:
     checked = [scene for scene in scenes if scene.holds is not None]
     held = sum(scene.holds is True for scene in checked)
-    verdict = Text(f"\n{held} of {len(checked)} claims held.", "bold green" if held == len(checked) else "bold red")
+    text = _("{held} of {total} claims held.", held=held, total=len(checked))
+    verdict = Text(f"\n{text}", "bold green" if held == len(checked) else "bold red")
     path, command = shlex.quote(str(home)), shlex.quote(_command())
-    more = f"The store is kept in {home}. Ask it yourself:\n  {command} search --store {path} 吃素的人中午吃什么"
+    kept = _("The store is kept in {path}. Ask it yourself:", path=home)
+    more = f"{kept}\n  {command} search --store {path} 吃素的人中午吃什么"
     return Group(verdict, Text(more, overflow="fold"))

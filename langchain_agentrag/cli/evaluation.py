@@ -8,90 +8,110 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from langchain_agentrag.cli.commands import Command, ExitCode, argument, existing_path, fail, option
+from langchain_agentrag.cli.language import LANGUAGES, Language, _, current_language, plural
 from langchain_agentrag.cli.options import (
     DEFAULT_STORE,
-    AgentOption,
-    JsonOption,
-    RerankerOption,
+    PATH,
+    agent_option,
+    json_option,
     load_object,
     load_reranker,
     open_store,
+    reranker_option,
 )
-from langchain_agentrag.cli.output import fail, print_result, stderr_console
+from langchain_agentrag.cli.output import print_result, stderr_console
 from langchain_agentrag.cli.terminal_text import printable
 
 if TYPE_CHECKING:
     from langchain_agentrag.evaluation import Advice, Change, Collection, Evaluation, Failure
+    from langchain_agentrag.evaluation.statistics import Difference
     from langchain_agentrag.indexer import DualIndexer
 
 
 _SHOWN_FAILURES = 5
 
 
+@click.command("eval", cls=Command)
+@argument(
+    "path",
+    metavar="PATH",
+    type=PATH,
+    help="BEIR folder, or JSON lines of question and expected source; with --make, written.",
+)
+@option(
+    "--store",
+    type=PATH,
+    envvar="AGENTRAG_STORE",
+    show_envvar=True,
+    help="Search this store; default: the folder's own corpus in a temporary one, for JSON lines agentrag_store.",
+)
+@agent_option
+@option("--qrels", metavar="NAME", help="Which judgments: cross for qrels.cross.tsv.")
+@option("--queries", type=click.IntRange(min=1), metavar="N", help="First so many questions.")
+@option(
+    "--embeddings",
+    metavar="MODEL",
+    envvar="AGENTRAG_EMBEDDINGS",
+    show_envvar=True,
+    default="local",
+    help="Model for a folder's own corpus.",
+)
+@option("--cache", type=PATH, metavar="FILE", help="Keep vectors here; each text is embedded once.")
+@option("--measure", "measures", multiple=True, metavar="NAME", help="As of ir-measures, such as nDCG@10; repeatable.")
+@reranker_option
+@option("--baseline", type=PATH, metavar="FILE", help="Compare with a run that --save wrote.")
+@option("--save", type=PATH, metavar="FILE", help="Write the run, as JSON.")
+@option("--html", type=PATH, metavar="FILE", help="Write a report with charts.")
+@option(
+    "--language", type=click.Choice(LANGUAGES), show_default=False, help="Of the report; default: that of the messages."
+)
+@option("--sweep", is_flag=True, help="Also try other settings and recommend some.")
+@option("--make", is_flag=True, help="Draft questions from the store, into PATH.")
+@option("--most", type=click.IntRange(min=1), default=50, metavar="N", help="Questions to draft.")
+@option("--model", metavar="MODULE:NAME", help="Model that writes questions, as module:attribute.")
+@json_option
 def evaluate(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="BEIR folder, or JSON lines of question and expected source; with --make, written."
-        ),
-    ],
     *,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            "--store",
-            help="Search this store; default: the folder's own corpus in a temporary one, "
-            f"for JSON lines {DEFAULT_STORE}.",
-        ),
-    ] = None,
-    agent: AgentOption = None,
-    qrels: Annotated[str | None, typer.Option("--qrels", help="Which judgments: cross for qrels.cross.tsv.")] = None,
-    queries: Annotated[int | None, typer.Option("--queries", min=1, help="First so many questions.")] = None,
-    embeddings: Annotated[
-        str, typer.Option("--embeddings", envvar="AGENTRAG_EMBEDDINGS", help="Model for a folder's own corpus.")
-    ] = "local",
-    cache: Annotated[
-        Path | None, typer.Option("--cache", help="Keep vectors here; each text is embedded once.")
-    ] = None,
-    measures: Annotated[
-        list[str] | None, typer.Option("--measure", help="As of ir-measures, such as nDCG@10; repeatable.")
-    ] = None,
-    reranker: RerankerOption = None,
-    baseline: Annotated[
-        Path | None, typer.Option("--baseline", exists=True, help="Compare with a run that --save wrote.")
-    ] = None,
-    save: Annotated[Path | None, typer.Option("--save", help="Write the run, as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Write a report with charts.")] = None,
-    language: Annotated[str, typer.Option("--language", help="Of the report: en or zh.")] = "en",
-    sweep: Annotated[bool, typer.Option("--sweep", help="Also try other settings and recommend some.")] = False,
-    make: Annotated[bool, typer.Option("--make", help="Draft questions from the store, into PATH.")] = False,
-    most: Annotated[int, typer.Option("--most", min=1, help="Questions to draft.")] = 50,
-    model: Annotated[
-        str | None, typer.Option("--model", help="Model that writes questions, as module:attribute.")
-    ] = None,
-    json: JsonOption = False,
+    path: Path,
+    store: Path | None,
+    agent: str | None,
+    qrels: str | None,
+    queries: int | None,
+    embeddings: str,
+    cache: Path | None,
+    measures: tuple[str, ...],
+    reranker: str | None,
+    baseline: Path | None,
+    save: Path | None,
+    html: Path | None,
+    language: Language | None,
+    sweep: bool,
+    make: bool,
+    most: int,
+    model: str | None,
+    as_json: bool,
 ) -> None:
     """Measure the search on your own test questions, with the cause of every failure."""
-    if language not in {"en", "zh"}:
-        msg = f"{language!r} is no language of the report: choose en or zh."
-        raise typer.BadParameter(msg, param_hint="--language")
     if make:
-        _draft(path, store or DEFAULT_STORE, agent, most, model, as_json=json)
+        _draft(path, store or DEFAULT_STORE, agent, most, model, as_json=as_json)
         return
+    if baseline is not None:
+        existing_path(baseline, "--baseline")
     from langchain_agentrag import evaluation as ev
 
     for output in (save, html):  # checked before the work, not after it
         if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
-            fail(f"Cannot write {output}: name a file in a folder that exists.")
+            fail(_("cannot write {path}: name a file in a folder that exists.", path=output), ExitCode.USAGE)
     collection = _ask_as_agent(ev.read_collection(path, qrels=qrels, first=queries), agent)
     saved = None if baseline is None else ev.load_run(baseline)
     if saved is not None:
@@ -100,9 +120,9 @@ def evaluate(
     with _open_collection(collection, store, embeddings, cache) as indexer:
         advice = None
         if sweep:
-            with _progress("Trying settings") as update:
+            with _progress(_("Trying settings")) as update:
                 advice = ev.sweep(indexer, collection, ev.grid(second_stage), on_progress=update, measures=names)
-        with _progress("Searching") as update:
+        with _progress(_("Searching")) as update:
             result = ev.evaluate(
                 indexer, collection, ev.standard_settings(second_stage), on_progress=update, measures=names
             )
@@ -118,7 +138,7 @@ def evaluate(
             changes,
             baseline="" if saved is None else saved.name,
             advice=advice,
-            language="zh" if language == "zh" else "en",
+            language=language or current_language(),
         )
         html.write_text(page, encoding="utf-8")
     document = {
@@ -128,7 +148,7 @@ def evaluate(
         "failures": failures,
         "advice": None if advice is None else _advice_document(advice),
     }
-    print_result(_view(result, failures, changes, advice), document, as_json=json)
+    print_result(_view(result, failures, changes, advice), document, as_json=as_json)
 
 
 def _draft(path: Path, store: Path, agent: str | None, most: int, model: str | None, *, as_json: bool) -> None:
@@ -136,18 +156,22 @@ def _draft(path: Path, store: Path, agent: str | None, most: int, model: str | N
 
     language_model = None if model is None else load_object(model, "--model")
     if path.exists():
-        fail(f"{path} is there already: name another file, so that no checked question is lost.")
+        fail(_("{path} is there already: name another file, so that no checked question is lost.", path=path))
     with open_store(store) as indexer:
         questions = draft_questions(indexer, agent, most=most, model=language_model)
     if not questions:
-        fail("Nothing to ask: no heading or FAQ in what is visible here. Try --agent, or --model module:attribute.")
+        fail(_("nothing to ask: no heading or FAQ in what is visible here. Try --agent, or --model module:attribute."))
     write_questions(path, questions)
     counts = dict(sorted(Counter(question.made_from for question in questions).items()))
-    origins = ", ".join(f"{count} from {origin}" for origin, count in counts.items())
-    view = Text(
-        f"Drafted {len(questions)} questions ({origins}) into {path}. Look them through, drop what no user would ask, "
-        f"then run `agentrag eval {path}`."
+    origins = ", ".join(_("{count} from {origin}", count=n, origin=_(origin)) for origin, n in counts.items())
+    text = _(
+        "Drafted {count} questions ({origins}) into {path}. Look them through, drop what no user would ask, "
+        "then run `agentrag eval {path}`.",
+        count=len(questions),
+        origins=origins,
+        path=path,
     )
+    view = Text(text)
     print_result(view, {"path": path, "questions": len(questions), "made_from": counts}, as_json=as_json)
 
 
@@ -159,7 +183,11 @@ def _ask_as_agent(collection: Collection, agent: str | None) -> Collection:
         return collection
     others = {question.agent_id for question in collection.questions} - {None, agent}
     if others:
-        fail(f"--agent {agent!r}, but questions are asked for {min(map(str, others))!r}: leave --agent out.")
+        other = min(map(str, others))
+        message = _(
+            "--agent {agent!r}, but questions are asked for {other!r}: leave --agent out.", agent=agent, other=other
+        )
+        fail(message, ExitCode.USAGE)
     return replace(collection, questions=tuple(replace(question, agent_id=agent) for question in collection.questions))
 
 
@@ -177,7 +205,7 @@ def _open_collection(
         return
     model = embeddings if cache is None else cached_embedder(embeddings, cache)
     with tempfile.TemporaryDirectory(prefix="agentrag-eval-") as folder, DualIndexer(folder, model) as indexer:
-        with _progress("Indexing", total=None) as update:
+        with _progress(_("Indexing"), total=None) as update:
             indexer.index_documents(
                 collection.documents(), on_progress=lambda step: update(step.done, 0) if update else None
             )
@@ -201,30 +229,42 @@ def _progress(title: str, total: int | None = 0) -> Iterator[Callable[[int, int]
 
 def _view(result: Evaluation, failures: list[Failure], changes: list[Change], advice: Advice | None) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("setting", style="bold")
+    table.add_column(_("setting"), style="bold")
     for name in result.measures:
         table.add_column(name, justify="right")
-    table.add_column("p50 / p95 ms", justify="right")
+    table.add_column(_("p50 / p95 ms"), justify="right")
     for setting, run in result.runs.items():
         intervals = [run.interval(name) for name in result.measures]
         cells = [f"{interval.mean:.3f}" for interval in intervals]
         cells[0] += f" [{intervals[0].low:.3f}, {intervals[0].high:.3f}]"
         table.add_row(setting, *cells, f"{run.latency(0.5):.1f} / {run.latency(0.95):.1f}")
-    parts: list[RenderableType] = [Text(f"{result.name}: {len(result.judged)} questions"), table]
+    heading = plural("{n} question", "{n} questions", len(result.judged))
+    parts: list[RenderableType] = [Text(f"{printable(result.name)}: {heading}"), table]
     partly = sum(0 < len(question.missing) < len(question.sources) for question in result.judged)
-    for count, quantity in ((len(result.unanswerable), "no"), (partly, "not every")):
-        if count:
-            questions = "1 question" if count == 1 else f"{count} questions"
-            parts.append(Text(f"{questions}: {quantity} expected source is to be seen here.", "yellow"))
+    if result.unanswerable:
+        one, many = (
+            "{n} question: no expected source is to be seen here.",
+            "{n} questions: no expected source is to be seen here.",
+        )
+        parts.append(Text(plural(one, many, len(result.unanswerable)), "yellow"))
+    if partly:
+        one, many = (
+            "{n} question: not every expected source is to be seen here.",
+            "{n} questions: not every expected source is to be seen here.",
+        )
+        parts.append(Text(plural(one, many, partly), "yellow"))
     parts += [_change_line(change) for change in changes if change.measure == result.measures[0]]
     ranks = result.runs[result.main].ranks
     failed = sum((rank or 11) > 10 for rank in ranks.values())  # noqa: PLR2004  the first ten
-    heading = f"{failed} questions without an expected source among the first ten:"
-    parts.append(Text(heading if failed else "Nothing missed."))
-    parts += [
-        Text(f"- {printable(failure.text[:90])}  ({failure.cause.replace('_', ' ')})".replace("\n", " "), "dim")
-        for failure in failures[:_SHOWN_FAILURES]
-    ]
+    heading = plural(
+        "{n} question without an expected source among the first ten:",
+        "{n} questions without an expected source among the first ten:",
+        failed,
+    )
+    parts.append(Text(heading if failed else _("Nothing missed.")))
+    for failure in failures[:_SHOWN_FAILURES]:
+        cause = _(failure.cause.replace("_", " "))
+        parts.append(Text(f"- {printable(failure.text[:90])}  ({cause})".replace("\n", " "), "dim"))
     if advice is not None:
         parts.append(_advice_line(advice))
     return Group(*parts)
@@ -232,26 +272,51 @@ def _view(result: Evaluation, failures: list[Failure], changes: list[Change], ad
 
 def _change_line(change: Change) -> Text:
     difference = change.difference
-    verdict = ("better" if difference.mean > 0 else "worse") if difference.significant else "may be chance"
-    style = {"better": "green", "worse": "red"}.get(verdict, "dim")
-    return Text(
-        f"{change.setting} against {change.against} of the baseline: {difference.mean:+.4f} {change.measure} "
-        f"({difference.low:+.4f} to {difference.high:+.4f}, p {difference.p:.3f}): {verdict}",
-        style,
+    if difference.significant:
+        verdict, style = (_("better"), "green") if difference.mean > 0 else (_("worse"), "red")
+    else:
+        verdict, style = _("may be chance"), "dim"
+    text = _(
+        "{setting} against {against} of the baseline: {change}: {verdict}",
+        setting=change.setting,
+        against=change.against,
+        change=f"{difference.mean:+.4f} {change.measure} ({_bounds(difference)})",
+        verdict=verdict,
+    )
+    return Text(text, style)
+
+
+def _bounds(difference: Difference) -> str:
+    return _(
+        "{low} to {high}, p {p}", low=f"{difference.low:+.4f}", high=f"{difference.high:+.4f}", p=f"{difference.p:.3f}"
     )
 
 
 def _advice_line(advice: Advice) -> Text:
     difference = advice.difference
-    change = (
-        f"{difference.mean:+.4f} {advice.measure} on {difference.questions} held-out questions "
-        f"({difference.low:+.4f} to {difference.high:+.4f}, p {difference.p:.3f})"
+    change = _(
+        "{change} on {count} held-out questions ({bounds})",
+        change=f"{difference.mean:+.4f} {advice.measure}",
+        count=difference.questions,
+        bounds=_bounds(difference),
     )
     if advice.worthwhile:
-        return Text(f"Recommended: {advice.best} ({change}). Options: {advice.options}", "green")
+        text = _(
+            "Recommended: {best} ({change}). Options: {options}",
+            best=advice.best,
+            change=change,
+            options=advice.options,
+        )
+        return Text(text, "green")
     if advice.keeps_defaults:
-        return Text(f"Keep the defaults: no other setting was better on the {advice.chosen} questions tried.", "cyan")
-    return Text(f"Keep the defaults; the best of the others, {advice.best}, is not better for sure: {change}.", "cyan")
+        text = _("Keep the defaults: no other setting was better on the {count} questions tried.", count=advice.chosen)
+    else:
+        text = _(
+            "Keep the defaults; the best of the others, {best}, is not better for sure: {change}.",
+            best=advice.best,
+            change=change,
+        )
+    return Text(text, "cyan")
 
 
 def _advice_document(advice: Advice) -> dict[str, Any]:

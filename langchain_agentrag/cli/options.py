@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from langchain_agentrag.cli.commands import option
+from langchain_agentrag.cli.language import _, translate
 from langchain_agentrag.errors import NotAStoreError, UsageError
 
 if TYPE_CHECKING:
@@ -17,30 +20,53 @@ if TYPE_CHECKING:
 
     from langchain_agentrag.indexer import DualIndexer
 
+_FILTER = """'{"type": "manual"}'"""  # an example
 DEFAULT_STORE = Path("agentrag_store")
+PATH = click.Path(path_type=Path)
 
-StoreOption = Annotated[Path, typer.Option("--store", envvar="AGENTRAG_STORE", help="Folder of the store.")]
-AgentOption = Annotated[
-    str | None,
-    typer.Option("--agent", envvar="AGENTRAG_AGENT", help="Agent on whose behalf; without it, shared documents only."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
-FenceOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--fence/--no-fence",
-        help="Put passages between marks for a model that reads them. By default unless the output is a terminal.",
-    ),
-]
-AfterOption = Annotated[
-    str | None,
-    typer.Option("--after", help="Only what is from then on: 2024-05-01, a time with its zone, or 7d for days ago."),
-]
-BeforeOption = Annotated[str | None, typer.Option("--before", help="Only what is earlier; written in the same way.")]
-FilterOption = Annotated[str | None, typer.Option("--filter", help="Condition on the metadata, as JSON.")]
-RerankerOption = Annotated[
-    str | None, typer.Option("--reranker", help="Cross-encoder name or folder, or module:attribute.")
-]
+_KILO = 1024
+_SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+class ByteSize(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes: 500000, 500k, 50M, 1G, where k is 1024."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
+        """Return the number of bytes."""
+        found = _SIZE.fullmatch(str(value).strip())
+        if found is None or not int(found[1]):
+            self.fail(_("{value!r} is no size: write 500000, 500k, 50M or 1G.", value=str(value)[:100]), param, ctx)
+        factor: int = _KILO ** " kmgt".index(found[2].lower() or " ")
+        return int(found[1]) * factor
+
+
+store_option = option(
+    "--store", type=PATH, envvar="AGENTRAG_STORE", show_envvar=True, default=DEFAULT_STORE, help="Folder of the store."
+)
+agent_option = option(
+    "--agent",
+    envvar="AGENTRAG_AGENT",
+    show_envvar=True,
+    help="Agent on whose behalf; without it, shared documents only.",
+)
+json_option = option("--json", "as_json", is_flag=True, help="Print one JSON document, errors too.")
+fence_option = option(
+    "--fence/--no-fence",
+    default=None,
+    help="Put passages between marks for a model that reads them. By default unless the output is a terminal.",
+)
+after_option = option(
+    "--after", metavar="TIME", help="Only what is from then on: 2024-05-01, a time with its zone, or 7d for days ago."
+)
+before_option = option("--before", metavar="TIME", help="Only what is earlier; written in the same way.")
+filter_option = option("--filter", "where", metavar="JSON", help="Condition on the metadata, as JSON.")
+reranker_option = option("--reranker", metavar="MODEL", help="Cross-encoder name or folder, or module:attribute.")
+yes_option = option("--yes", "-y", is_flag=True, help="Do not ask.")
+max_bytes_option = option(
+    "--max-bytes", type=ByteSize(), metavar="SIZE", help="Skip larger files; 500k, 50M, 1G. By default above 50M."
+)
 
 
 def open_store(store: Path) -> DualIndexer:
@@ -53,59 +79,70 @@ def open_store(store: Path) -> DualIndexer:
 
     # in a folder that holds anything else, the engine says what is wrong
     if not (store.is_file() or (store.is_dir() and any(store.iterdir()))):
-        msg = f"There is no store at {store}: make one with `agentrag index PATH`, or name it with --store."
-        raise NotAStoreError(msg)
+        message = _(
+            "There is no store at {store}: make one with `agentrag index PATH`, or name it with --store.", store=store
+        )
+        raise NotAStoreError(message)
     return DualIndexer(store)
 
 
-def parse_duration(text: str | None, option: str) -> timedelta | None:
+def parse_duration(text: str | None, option_name: str) -> timedelta | None:
     """Parse a length of time such as 90s, 36h, 7d or 2w.
 
     Raises:
-        typer.BadParameter: it is something else.
+        click.BadParameter: it is something else.
     """
     from langchain_agentrag.times import check_duration
 
     if text is None:
         return None
     try:
-        return check_duration(option, text)
+        return check_duration(option_name, text)
     except UsageError as error:
-        raise typer.BadParameter(f"{text!r} is no length of time: write 36h, 7d, 2w.", param_hint=option) from error
+        message = _("{text!r} is no length of time: write 36h, 7d, 2w.", text=text)
+        raise click.BadParameter(message, param_hint=option_name) from error
 
 
 def parse_filter(text: str | None) -> dict[str, Any] | None:
     """Parse the value of --filter.
 
     Raises:
-        typer.BadParameter: it is not a JSON object.
+        click.BadParameter: it is not a JSON object.
     """
     if text is None:
         return None
-    example = 'Write it as in \'{"type": "manual"}\'.'
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # no JSON, nested too deep, or a number of too many digits
-        msg = f"{text[:200]!r} is not JSON ({getattr(error, 'msg', error)}). {example}"
-        raise typer.BadParameter(msg, param_hint="--filter") from error
+        reason = translate(str(getattr(error, "msg", error)))
+        message = _(
+            "{text!r} is not JSON ({reason}). Write it as in {example}.",
+            text=text[:200],
+            reason=reason,
+            example=_FILTER,
+        )
+        raise click.BadParameter(message, param_hint="--filter") from error
     if not isinstance(value, dict):
-        raise typer.BadParameter(f"{text!r} is not a JSON object. {example}", param_hint="--filter")
+        message = _("{text!r} is not a JSON object. Write it as in {example}.", text=text[:200], example=_FILTER)
+        raise click.BadParameter(message, param_hint="--filter")
     return value
 
 
-def load_object(name: str, option: str) -> Any:  # noqa: ANN401  (any object of the user's)
+def load_object(name: str, option_name: str) -> Any:  # noqa: ANN401  (any object of the user's)
     """Import module:attribute; modules in the working directory are found too.
 
     Raises:
-        typer.BadParameter: it cannot be imported.
+        click.BadParameter: it cannot be imported.
     """
-    module, _, attribute = name.partition(":")
+    module, _colon, attribute = name.partition(":")
     sys.path.append(str(Path.cwd()))  # at the end: a file of the user's shadows no installed module
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        msg = f"Cannot load {name!r}: {error}. Write module:attribute, as in mymodels:chat."
-        raise typer.BadParameter(msg, param_hint=option) from error
+        message = _(
+            "cannot load {name!r} ({error}). Write module:attribute, as in mymodels:chat.", name=name, error=error
+        )
+        raise click.BadParameter(message, param_hint=option_name) from error
     finally:
         sys.path.pop()
 

@@ -1,28 +1,27 @@
-"""Output and exit of a command: result as tables or one JSON document, progress bar, errors, exit codes."""
+"""Output of a command: result as tables or one JSON document, progress bar."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import dataclasses
-import functools
 import json
 import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Set
 from datetime import date, datetime, time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
 from rich import progress
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from langchain_agentrag.cli.language import _, translate
 from langchain_agentrag.cli.terminal_text import printable
 from langchain_agentrag.connector import Gap
-from langchain_agentrag.errors import AgentRagError, StoreError, UsageError
+from langchain_agentrag.errors import StoreError
 from langchain_agentrag.types import Explanation
 
 if TYPE_CHECKING:
@@ -32,14 +31,10 @@ if TYPE_CHECKING:
     from langchain_agentrag.indexer import DualIndexer
     from langchain_agentrag.types import Hits, Progress
 
-WRONG_USAGE = 2
-INTERRUPTED = 130
-BROKEN_PIPE = 141
 _PIPED_WIDTH = 120  # columns of a table that goes to a file or another program
-_ITEM_CHARACTERS = 36
-
-P = ParamSpec("P")
-R = TypeVar("R")
+_ITEM_CHARACTERS = 36  # cells
+_WIDE_PROGRESS = 110  # columns of a terminal that holds all columns of the progress bar
+_LONGEST_TITLE = 24  # cells
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------------
@@ -77,13 +72,14 @@ def _json_scalar(value: object) -> object:
     return str(value)
 
 
-def hits_document(hits: Hits, *, agent_id: str | None) -> dict[str, object]:
+def hits_document(hits: Hits, *, agent_id: str | None, own_documents: int | None = None) -> dict[str, object]:
     """Return the JSON document of a search; ranks count from 1."""
     return {
         "query": hits.query,
         **({} if hits.searched == hits.query else {"searched": hits.searched}),
         "mode": hits.mode,
         "agent_id": agent_id,
+        **({} if own_documents is None else {"own_documents": own_documents}),
         "degraded": list(hits.degraded),
         "confidence": hits.confidence,
         "convincing": hits.convincing,
@@ -96,7 +92,7 @@ def hits_document(hits: Hits, *, agent_id: str | None) -> dict[str, object]:
 
 
 class _Console(Console):
-    """Console that leaves a broken pipe to `handle_errors`."""
+    """Console that leaves a broken pipe to `CommandGroup`."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
@@ -162,21 +158,36 @@ def progress_bar(console: Console, title: str, connector: BaseConnector) -> Iter
     if not console.is_terminal:
         yield None
         return
-    columns = (
-        progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=24), progress.MofNCompleteColumn(),
-        _DocumentsPerSecond(), progress.TimeElapsedColumn(), progress.TextColumn("left"),
-        progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[item]}", style="dim", markup=False),
-    )  # fmt: skip
+    wide = console.width >= _WIDE_PROGRESS
+    item_width = max(console.width - (_WIDE_PROGRESS - _ITEM_CHARACTERS), 0) if wide else 0
+    columns: list[str | progress.ProgressColumn] = [
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=24 if wide else 10),
+        progress.MofNCompleteColumn(),
+    ]
+    if wide:
+        columns += [_DocumentsPerSecond(), progress.TimeElapsedColumn()]
+    columns += [progress.TextColumn(_("left")), progress.TimeRemainingColumn()]
+    if wide:
+        columns.append(progress.TextColumn("{task.fields[item]}", style="dim", markup=False))
     with progress.Progress(*columns, console=console, transient=True, speed_estimate_period=60) as bar:
         total = sum(not isinstance(item, Gap) for item in connector.items())
-        task = bar.add_task(title, total=total, item="")
+        task = bar.add_task(_shortened(title, _LONGEST_TITLE), total=total, item="")
 
         def update(step: Progress) -> None:
             item = printable(step.item).replace("\n", " ")
-            shortened = item if len(item) <= _ITEM_CHARACTERS else "…" + item[1 - _ITEM_CHARACTERS :]
-            bar.update(task, completed=step.done, item=shortened)
+            bar.update(task, completed=step.done, item=_shortened(item, min(item_width, _ITEM_CHARACTERS)))
 
         yield update
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return the end of a text that fits into `width` cells."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 1:
+        text = text[1:]
+    return f"…{text}"
 
 
 def build_vector_graph(indexer: DualIndexer) -> None:
@@ -184,65 +195,8 @@ def build_vector_graph(indexer: DualIndexer) -> None:
     if indexer.stats().unindexed:
         console = stderr_console()
         try:
-            with console.status("Building the vector graph"):
+            with console.status(_("Building the vector graph")):
                 indexer.optimize()
         except StoreError as error:
-            console.print(f"The vector graph is not complete; searches scan the rest meanwhile. {error}")
-
-
-# -- errors and exit codes ------------------------------------------------------------------------------------------
-
-
-def fail(message: str, code: int = 1) -> NoReturn:
-    """Exit with one line on standard error."""
-    stderr_console().print(
-        f"agentrag: {printable(' '.join(message.split()))}", style="red", markup=False, soft_wrap=True
-    )
-    raise typer.Exit(code)
-
-
-def fail_interrupted() -> NoReturn:
-    """Exit after Ctrl-C during a write."""
-    fail("stopped. What was finished is in the store, which is consistent; run the same command to go on.", INTERRUPTED)
-
-
-def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Make a command exit with one line and the right exit code on errors, Ctrl-C and broken pipes."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            result = command(*args, **kwargs)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _discard_output()
-            raise typer.Exit(BROKEN_PIPE) from None
-        except AgentRagError as error:
-            fail(str(error), WRONG_USAGE if isinstance(error, UsageError) else 1)
-        except KeyboardInterrupt:
-            fail("stopped.", INTERRUPTED)
-        return result
-
-    return run
-
-
-def _discard_output() -> None:
-    """Redirect standard output to the null device, so that flushing at exit does not fail."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (lives until exit)
-
-
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation before a deletion; without a terminal, --yes is required.
-
-    Raises:
-        typer.Abort: the answer is no.
-        typer.BadParameter: there is no terminal and no --yes.
-    """
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter("there is no terminal to confirm on: add --yes.", param_hint="--yes")
-    typer.confirm(question, abort=True, err=True)
+            message = _("The vector graph is not complete; searches scan the rest meanwhile.")
+            console.print(f"{message} {translate(str(error))}", markup=False, style="yellow")

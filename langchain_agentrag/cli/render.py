@@ -6,6 +6,7 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich import filesize
@@ -14,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from langchain_agentrag.cli.language import _, plural, sentence, translate
 from langchain_agentrag.cli.terminal_text import WrappedText, printable, snippet
 
 if TYPE_CHECKING:
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
 _MOST_TERMS = 12
 _MOST_DROPPED = 20
 BAR_CELLS = 10
-UNSURE = (
-    "Nothing convincing found (confidence {confidence:.2f}); this is only the nearest there is. "
-    "没有找到可信的内容，以下只是最接近的。"
-)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _MOST_FAILURES = 20
 _NARROW = 60  # columns
@@ -51,31 +49,42 @@ def weight_lines(explanation: Explanation) -> list[RenderableType]:
     """Return the weights of the indexes and the BM25 score of each word."""
     vector, keyword = explanation.weights
     lines: list[RenderableType] = [
-        Text(f"{explanation.fusion}: vector {vector:.0%}, keyword {keyword:.0%}", style="dim")
+        Text(
+            _(
+                "{fusion}: vector {vector}, keyword {keyword}",
+                fusion=explanation.fusion,
+                vector=f"{vector:.0%}",
+                keyword=f"{keyword:.0%}",
+            ),
+            style="dim",
+        )
     ]
     if explanation.terms:
         points = " · ".join(f"{printable(term)} {value:.2f}" for term, value in explanation.terms[:_MOST_TERMS])
         rest = len(explanation.terms) - _MOST_TERMS
-        lines.append(Text.assemble(("BM25 of ", "dim"), points, f" · {rest} more" if rest > 0 else ""))
+        more = f" · {_('{n} more', n=rest)}" if rest > 0 else ""
+        lines.append(Text.assemble((_("BM25 of "), "dim"), points, more))
     return lines
 
 
 def trace_view(trace: Trace) -> RenderableType:
     """Return candidates, filter and dropped passages of a search."""
-    lines: list[RenderableType] = [Text(f"{trace.considered} candidates were scored.", style="dim")]
+    lines: list[RenderableType] = [
+        Text(plural("{n} candidate was scored.", "{n} candidates were scored.", trace.considered), style="dim")
+    ]
     if trace.filter:
-        lines.append(Text(f"Applied: {printable(trace.filter)}".replace("\n", " "), style="dim"))
+        lines.append(Text(_("Applied: {filter}", filter=printable(trace.filter)).replace("\n", " "), style="dim"))
     if trace.dropped:
         table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
-        table.add_column("not in the answer", overflow="fold")
-        table.add_column("score", justify="right")
-        table.add_column("because", overflow="fold")
+        table.add_column(_("not in the answer"), overflow="fold")
+        table.add_column(_("score"), justify="right")
+        table.add_column(_("because"), overflow="fold")
         for passage in trace.dropped[:_MOST_DROPPED]:
             name = printable(f"{passage.doc_id}#{passage.chunk_id}").replace("\n", " ")
-            table.add_row(Text(name), f"{passage.score:.3f}", Text(printable(passage.reason)))
+            table.add_row(Text(name), f"{passage.score:.3f}", Text(printable(translate(passage.reason))))
         lines.append(table)
         if (rest := len(trace.dropped) - _MOST_DROPPED) > 0:
-            lines.append(Text(f"{rest} more; --json lists them", style="dim"))
+            lines.append(Text(_("{n} more; --json lists them", n=rest), style="dim"))
     return Group(*lines)
 
 
@@ -98,9 +107,9 @@ def source_label(hit: Hit | Passage) -> str:
 
 def locator_parts(locator: Mapping[str, Any]) -> list[str]:
     """Return the parts of a locator in words, unknown ones as "key value"."""
-    known = [_LOCATOR_FORMATS[key].format(locator[key]) for key in _LOCATOR_FORMATS if locator.get(key) is not None]
+    known = [_(_LOCATOR_FORMATS[key]).format(locator[key]) for key in _LOCATOR_FORMATS if locator.get(key) is not None]
     if (end := locator.get("end_line")) is not None and locator.get("line") not in (None, end):
-        known[-1] = f"lines {locator['line']}-{end}"
+        known[-1] = _("lines {first}-{last}", first=locator["line"], last=end)
     rest = [
         f"{key} {value}"
         for key, value in locator.items()
@@ -113,16 +122,16 @@ def evidence_line(hit: Hit) -> Text:
     """Return the rank and score of a hit in each index, then the words that matched."""
     explanation = hit.explanation
     line = Text.assemble(
-        ("vector ", "dim"),
-        _evidence(explanation.vector, "cosine {:.3f}"),
-        ("   keyword ", "dim"),
+        (f"{_('vector')} ", "dim"),
+        _evidence(explanation.vector, _("cosine {:.3f}")),
+        (f"   {_('keyword')} ", "dim"),
         _evidence(explanation.keyword, "BM25 {:.2f}"),
     )
     if explanation.recency:
-        line.append(f"   recent +{explanation.recency:.3f}", style="dim")
+        line.append(f"   {_('recent')} +{explanation.recency:.3f}", style="dim")
     if explanation.matched:
         words = ", ".join(dict.fromkeys(printable(word) for word in explanation.matched))
-        line.append("   matched ", style="dim")
+        line.append(f"   {_('matched')} ", style="dim")
         line.append(words, style="green")
     return line
 
@@ -130,7 +139,7 @@ def evidence_line(hit: Hit) -> Text:
 def _evidence(evidence: IndexEvidence | None, raw: str) -> str:
     if evidence is None:
         return "–"
-    rank = f"#{evidence.rank}" if evidence.rank is not None else "not in its list,"
+    rank = f"#{evidence.rank}" if evidence.rank is not None else _("not in its list,")
     return f"{rank} {evidence.score:.2f} ({raw.format(evidence.raw)})"
 
 
@@ -145,14 +154,20 @@ def highlighted_snippet(text: str, highlights: Sequence[tuple[int, int]]) -> Wra
 
 def hits_table(hits: Hits) -> RenderableType:
     """Return the hits as a table, or a sentence when there are none."""
-    notes = [Text(f"Incomplete: {printable(reason)}", style="yellow") for reason in hits.degraded]
+    notes = [
+        Text(printable(sentence("Incomplete: {reason}", reason=reason)), style="yellow") for reason in hits.degraded
+    ]
     if hits.searched != hits.query:
-        notes.append(Text(f"Searched for: {printable(hits.searched)}".replace("\n", " "), style="dim"))
+        notes.append(Text(_("Searched for: {query}", query=printable(hits.searched)).replace("\n", " "), style="dim"))
     trace = [] if hits.trace is None else [trace_view(hits.trace)]
     if not hits:
         return Group(*notes, Text(no_hits_message(hits.query)), *trace)
     if not hits.convincing:
-        notes.append(Text(UNSURE.format(confidence=hits.confidence), style="yellow"))
+        text = _(
+            "Nothing convincing found (confidence {confidence}); this is only the nearest there is.",
+            confidence=f"{hits.confidence:.2f}",
+        )
+        notes.append(Text(text, style="yellow"))
     return Group(*notes, _HitsTable(hits), *trace)
 
 
@@ -167,13 +182,13 @@ class _HitsTable:
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True, show_header=not narrow)
         if not narrow:
             table.add_column("#", justify="right", style="bold", no_wrap=True)
-            table.add_column("score", no_wrap=True, width=BAR_CELLS)
-        table.add_column("passage, and why it is here", ratio=1, overflow="fold")
+            table.add_column(_("score"), no_wrap=True, width=BAR_CELLS)
+        table.add_column(_("passage, and why it is here"), ratio=1, overflow="fold")
         for rank, hit in enumerate(self.hits, start=1):
             score = [
                 Text(bar(hit.score), "cyan"),
                 Text(f"{hit.score:.3f}", "bold"),
-                Text(f"conf {hit.confidence:.2f}", "dim"),
+                Text(_("conf {confidence}", confidence=f"{hit.confidence:.2f}"), "dim"),
             ]
             weights = () if self.hits.trace is None else weight_lines(hit.explanation)
             block = Group(hit_block(hit), *weights)
@@ -189,15 +204,15 @@ def hit_block(hit: Hit) -> Group:
     """Return source, snippet and evidence of one hit."""
     head = Text(source_label(hit), style="bold blue")
     if hit.agent_id is not None:
-        head.append(f"  private to {printable(hit.agent_id)}", style="magenta")
+        head.append(f"  {_('private to {agent}', agent=printable(hit.agent_id))}", style="magenta")
     lines: list[RenderableType] = [head]
     if hit.context and hit.context != hit.locator.get("heading"):
         lines.append(Text(printable(hit.context).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis"))
-    lines += [highlighted_snippet(hit.text, hit.explanation.highlights), evidence_line(hit)]
+    lines += [highlighted_snippet(hit.text, hit.explanation.highlights), WrappedText(evidence_line(hit))]
     if hit.also_in:
         others = ", ".join(printable(f"{source.doc_id}#{source.chunk_id}") for source in hit.also_in)
-        lines.append(Text.assemble(("also in ", "dim"), others.replace("\n", " ")))
-    lines += [Text(step, style="dim") for step in hit.explanation.steps]
+        lines.append(Text.assemble((f"{_('also in')} ", "dim"), others.replace("\n", " ")))
+    lines += [Text(translate(step), style="dim") for step in hit.explanation.steps]
     lines.append(read_command(hit))
     return Group(*lines)
 
@@ -215,51 +230,82 @@ def shell_quoted(word: str) -> str:
 
 def no_hits_message(query: str) -> str:
     """Return the message of a search without hits."""
-    if not query.strip():
-        return "The query is empty: ask with at least one word."
-    return f"Nothing found for “{printable(query)}”. Try other words, or check --agent and --filter."
+    return _("Nothing found for “{query}”. Try other words, or check --agent and --filter.", query=printable(query))
 
 
 def passage_view(passage: Passage) -> Group:
     """Return a passage under its source."""
-    covered = f"chunk {passage.first_chunk}"
-    if passage.last_chunk != passage.first_chunk:
-        covered = f"chunks {passage.first_chunk}-{passage.last_chunk}"
     last = max(passage.total_chunks - 1, 0)
-    head = Text.assemble((source_label(passage), "bold blue"), (f"  {covered}, last is {last}", "dim"))
+    if passage.last_chunk == passage.first_chunk:
+        covered = _("chunk {first}, last is {last}", first=passage.first_chunk, last=last)
+    else:
+        covered = _(
+            "chunks {first}-{end}, last is {last}", first=passage.first_chunk, end=passage.last_chunk, last=last
+        )
+    head = WrappedText(Text.assemble((source_label(passage), "bold blue"), (f"  {covered}", "dim")))
     return Group(head, WrappedText(Text(printable(passage.text).expandtabs(4))))
 
 
-def sync_report_view(report: SyncReport) -> Group:
-    """Return the counts of a write, with the reason of everything that failed or was skipped."""
-    counts = ", ".join(f"{getattr(report, name)} {name}" for name in ("added", "updated", "deleted", "unchanged"))
-    work = (
-        f"{_count(report.chunks, 'chunk')} written, {report.embedded} embedded, "
-        f"{_count(report.reused, 'vector')} reused"
+def sync_report_view(report: SyncReport, empty: Sequence[object] = ()) -> Group:
+    """Return the counts of a write, with the reason of everything that failed or was skipped.
+
+    Args:
+        report: The report.
+        empty: Paths in which no file was found.
+    """
+    counts = _(
+        "{added} added, {updated} updated, {deleted} deleted, {unchanged} unchanged, {failed} failed, "
+        "{skipped} skipped",
+        added=report.added,
+        updated=report.updated,
+        deleted=report.deleted,
+        unchanged=report.unchanged,
+        failed=len(report.failed),
+        skipped=len(report.skipped),
     )
-    lines = [
-        Text(f"{counts}, {len(report.failed)} failed, {len(report.skipped)} skipped"),
-        Text(f"{work}, {report.seconds:.1f} s", "dim"),
-    ]
+    work = _(
+        "{chunks} written, {embedded} embedded, {vectors} reused, {seconds} s",
+        chunks=plural("{n} chunk", "{n} chunks", report.chunks),
+        embedded=report.embedded,
+        vectors=plural("{n} vector", "{n} vectors", report.reused),
+        seconds=f"{report.seconds:.1f}",
+    )
+    lines: list[RenderableType] = [WrappedText(Text(counts)), WrappedText(Text(work, "dim"))]
+    lines += [Text(_("No files were found in {path}.", path=printable(str(path))), "yellow") for path in empty]
     if report.truncated:
-        lines.append(
-            Text(f"{report.truncated} chunks are longer than the model reads; it saw only their beginning", "yellow")
+        text = plural(
+            "{n} chunk is longer than the model reads; it saw only the beginning",
+            "{n} chunks are longer than the model reads; it saw only their beginning",
+            report.truncated,
         )
+        lines.append(WrappedText(Text(text, "yellow")))
     lines += failure_lines("failed", report.failed, "red")
     lines += failure_lines("skipped", report.skipped, "dim")
     return Group(*lines)
 
 
-def failure_lines(verb: str, items: Iterable[Failure], style: str) -> list[Text]:
-    """Return one line per failed or skipped item, the first twenty."""
+def failure_lines(verb: str, items: Iterable[Failure], style: str, source: str = "") -> list[RenderableType]:
+    """Return one line per failed or skipped item, the first twenty.
+
+    Args:
+        verb: "failed" or "skipped".
+        items: The items.
+        style: Style of the lines.
+        source: Name of the source, in front of them.
+    """
     items = list(items)
-    lines = [
-        Text(f"{verb}: {printable(item.key)}: {printable(item.reason)}".replace("\n", " "), style)
-        for item in items[:_MOST_FAILURES]
-    ]
+    lines = [failure_line(verb, item.key, item.reason, style, source) for item in items[:_MOST_FAILURES]]
     if len(items) > _MOST_FAILURES:
-        lines.append(Text(f"{verb}: {len(items) - _MOST_FAILURES} more; --json lists all", style))
+        more = _("{n} more; --json lists all", n=len(items) - _MOST_FAILURES)
+        text = _("{verb}: {more}", verb=_(verb), more=more)
+        lines.append(WrappedText(Text(f"{source} {text}".strip(), style)))
     return lines
+
+
+def failure_line(verb: str, name: str, reason: str, style: str, source: str = "") -> RenderableType:
+    """Return the line of one item or source that failed or was skipped."""
+    text = sentence("{verb}: {name}: {reason}", verb=verb, name=name, reason=reason)
+    return WrappedText(Text(printable(f"{source} {text}".strip()).replace("\n", " "), style))
 
 
 def record_table(record: object) -> Table:
@@ -271,36 +317,43 @@ def record_table(record: object) -> Table:
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
         shown = filesize.decimal(value) if field.name.startswith("bytes") else _format_value(value)
-        table.add_row(field.name.replace("_", " "), Text(printable(shown)))
+        table.add_row(_(field.name.replace("_", " ")), Text(printable(shown)))
     return table
 
 
 def verify_view(report: VerifyReport) -> Group:
     """Return the problems found by `verify` or `repair`."""
-    checked = (
-        f"{_count(report.documents, 'document')} in {_count(report.chunks, 'chunk')}, "
-        f"{_count(report.partitions, 'partition')}"
+    checked = _(
+        "{documents} in {chunks}, {partitions}",
+        documents=plural("{n} document", "{n} documents", report.documents),
+        chunks=plural("{n} chunk", "{n} chunks", report.chunks),
+        partitions=plural("{n} partition", "{n} partitions", report.partitions),
     )
     if report.probes is not None:
-        checked += f", every chunk looked into, {report.probes:,} attempts to see what belongs to another agent"
+        checked += _(
+            ", every chunk looked into, {probes} attempts to see what belongs to another agent",
+            probes=f"{report.probes:,}",
+        )
     if report.ok:
-        return Group(Text.assemble(("Sound. ", "bold green"), f"Both indexes hold what the catalog says: {checked}."))
-    count = len(report.problems)
-    lines = [Text(f"{_count(count, 'problem')} in {checked}; `agentrag repair` mends them.", "bold red")]
-    return Group(*lines, *(Text(f"- {printable(problem)}") for problem in report.problems))
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+        text = Text.assemble(
+            (_("Sound. "), "bold green"), _("Both indexes hold what the catalog says: {checked}.", checked=checked)
+        )
+        return Group(WrappedText(text))
+    problems = plural("{n} problem", "{n} problems", len(report.problems))
+    heading = _("{problems} in {checked}; `agentrag repair` mends them.", problems=problems, checked=checked)
+    lines = [Text(f"- {printable(translate(problem))}") for problem in report.problems]
+    return Group(*(WrappedText(line) for line in (Text(heading, "bold red"), *lines)))
 
 
 def _format_value(value: object) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_format_value(item)}" for key, item in value.items()) or "–"
     if isinstance(value, list | tuple):
         return "\n".join(map(_format_value, value)) or "–"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
     return "–" if value is None else str(value)

@@ -10,24 +10,19 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from langchain_agentrag.cli.options import JsonOption
-from langchain_agentrag.cli.output import (
-    build_vector_graph,
-    fail_interrupted,
-    json_value,
-    print_result,
-    progress_bar,
-    stderr_console,
-)
-from langchain_agentrag.cli.render import failure_lines
+from langchain_agentrag.cli.commands import Command, ExitCode, argument, existing_path, fail_interrupted, option
+from langchain_agentrag.cli.language import _
+from langchain_agentrag.cli.options import PATH, json_option, max_bytes_option
+from langchain_agentrag.cli.output import build_vector_graph, json_value, print_result, progress_bar, stderr_console
+from langchain_agentrag.cli.render import failure_line, failure_lines
 from langchain_agentrag.cli.sync_config import Source, SourceFile, read_source_file
 from langchain_agentrag.cli.terminal_text import printable
 from langchain_agentrag.connector import BaseConnector, Gap, SourceItem
@@ -46,47 +41,58 @@ _DEBOUNCE = 600  # milliseconds without a change after which a burst of changes 
 _TICK = 1_000  # milliseconds between two looks at the clock
 
 
+@click.command(cls=Command)
+@argument("config", metavar="CONFIG", type=PATH, help="A TOML file of sources.")
+@option(
+    "--store", type=PATH, envvar="AGENTRAG_STORE", show_envvar=True, help="Folder of the store, in place of the file's."
+)
+@option("--only", multiple=True, metavar="NAME", help="Only this source; repeatable.")
+@option("--prune", is_flag=True, help="Remove documents of sources that are not in the file any more.")
+@option("--watch", is_flag=True, help="Keep running and follow changes until Ctrl-C.")
+@max_bytes_option
+@json_option
 def sync(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", exists=True, dir_okay=False, help="A TOML file of sources.")
-    ],
     *,
-    store: Annotated[Path | None, typer.Option("--store", help="Folder of the store, in place of the file's.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="Only this source; repeatable.")
-    ] = None,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove documents of sources that are not in the file any more.")
-    ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Keep running and follow changes until Ctrl-C.")] = False,
-    json: JsonOption = False,
+    config: Path,
+    store: Path | None,
+    only: tuple[str, ...],
+    prune: bool,
+    watch: bool,
+    max_bytes: int | None,
+    as_json: bool,
 ) -> None:
-    """Bring the store in step with the sources of a file; exit code 1 if one of them failed."""
+    """Bring the store in step with the sources of a file."""
     from langchain_agentrag.indexer import DualIndexer
 
-    file = read_source_file(config, store=store)
-    sources = _select_sources(file, only or [])
+    if existing_path(config, "CONFIG").is_dir():
+        raise click.BadParameter(_("{path} is a folder: name a TOML file.", path=config), param_hint="CONFIG")
+    file = read_source_file(config, store=store, max_bytes=max_bytes)
+    sources = _select_sources(file, only)
     try:
         with DualIndexer(file.store, embeddings=file.embeddings) as indexer:
             synchronizer = SourceSynchronizer(indexer, file)
             outcomes = _sync_sources(synchronizer, sources)
             outcomes += synchronizer.removed(outcomes, prune=prune)
-            _print_outcomes(outcomes, as_json=json)
+            _print_outcomes(outcomes, as_json=as_json)
             build_vector_graph(indexer)
             if watch:
-                _follow_changes(synchronizer, file, sources, as_json=json)
+                _follow_changes(synchronizer, file, sources, as_json=as_json)
     except KeyboardInterrupt:
         fail_interrupted()
-    if any(outcome.failed for outcome in outcomes):
-        raise typer.Exit(1)
+    read = [outcome for outcome in outcomes if not outcome.removed]
+    if any(outcome.failed or outcome.report.failed for outcome in outcomes):
+        none_read = all(outcome.failed for outcome in read)
+        raise click.exceptions.Exit(ExitCode.FAILED if none_read else ExitCode.INCOMPLETE)
 
 
-def _select_sources(file: SourceFile, only: list[str]) -> list[Source]:
+def _select_sources(file: SourceFile, only: Sequence[str]) -> list[Source]:
     known = {source.name: source for source in file.sources}
     for name in only:
         if name not in known:
-            msg = f"{name!r} is no source of {file.path.name}: {', '.join(known)}."
-            raise typer.BadParameter(msg, param_hint="--only")
+            message = _(
+                "{name!r} is no source of {file}: {known}.", name=name, file=file.path.name, known=", ".join(known)
+            )
+            raise click.BadParameter(message, param_hint="--only")
     return [source for source in file.sources if not only or source.name in only]
 
 
@@ -96,7 +102,7 @@ def _sync_sources(synchronizer: SourceSynchronizer, sources: Iterable[Source]) -
         if source.connector is None:
             outcomes.append(synchronizer.sync(source))
             continue
-        with progress_bar(stderr_console(), f"Syncing {source.name}", source.connector) as update:
+        with progress_bar(stderr_console(), _("Syncing {name}", name=source.name), source.connector) as update:
             outcomes.append(synchronizer.sync(source, update))
     return outcomes
 
@@ -106,7 +112,7 @@ def _follow_changes(
 ) -> None:
     """Sync the sources that may have changed, again and again; print only what did change."""
     if not as_json:
-        stderr_console().print("Following the sources; Ctrl-C ends it.", style="dim")
+        stderr_console().print(_("Following the sources; Ctrl-C ends it."), style="dim")
     for due in due_sources(file, {source.name for source in sources}):
         changed = [outcome for outcome in _sync_sources(synchronizer, due) if outcome.changed]
         if changed:
@@ -115,7 +121,7 @@ def _follow_changes(
 
 def _print_outcomes(outcomes: list[SourceOutcome], *, as_json: bool, one_line: bool = False) -> None:
     document: dict[str, Any] = {
-        "ok": not any(outcome.failed for outcome in outcomes),
+        "ok": not any(outcome.failed or outcome.report.failed for outcome in outcomes),
         "sources": [{**json_value(outcome), "failed": outcome.failed} for outcome in outcomes],
     }
     if as_json and one_line:
@@ -128,23 +134,25 @@ def _print_outcomes(outcomes: list[SourceOutcome], *, as_json: bool, one_line: b
 def _outcomes_view(outcomes: Sequence[SourceOutcome]) -> Group:
     """Return the result of each source of a sync file, with the errors."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    counted = ("added", "updated", "deleted", "unchanged")
-    for name in ("source", "of", *counted, "failed"):
-        table.add_column(name, justify="left" if name in {"source", "of"} else "right", overflow="fold")
-    notes: list[Text] = []
+    counted = {"added": _("added"), "updated": _("updated"), "deleted": _("deleted"), "unchanged": _("unchanged")}
+    for name in (_("source"), _("of")):
+        table.add_column(name, overflow="fold")
+    for name in (*counted.values(), _("failed")):
+        table.add_column(name, justify="right", overflow="fold")
+    notes: list[RenderableType] = []
     for outcome in outcomes:
         report, name = outcome.report, printable(outcome.name)
         owner = "–" if outcome.agent_id is None else printable(outcome.agent_id)
-        failed = "all" if outcome.error else str(len(report.failed))
+        failed = _("all") if outcome.error else str(len(report.failed))
         cells = (str(getattr(report, count)) for count in counted)
         style = "red" if outcome.failed else "dim" if outcome.removed else None
         table.add_row(Text(name), Text(owner), *cells, failed, style=style)
         if outcome.error:
-            notes.append(Text(f"{name} failed: {printable(outcome.error)}".replace("\n", " "), "red"))
-        notes += failure_lines(f"{name} failed", report.failed, "red")
-        notes += failure_lines(f"{name} skipped", report.skipped, "dim")
+            notes.append(failure_line("failed", outcome.name, outcome.error, "red"))
+        notes += failure_lines("failed", report.failed, "red", source=name)
+        notes += failure_lines("skipped", report.skipped, "dim", source=name)
         if outcome.removed and not report.deleted:
-            kept = f"{name} is not in the file any more; its documents are kept, --prune removes them"
+            kept = _("{name} is not in the file any more; its documents are kept, --prune removes them", name=name)
             notes.append(Text(kept, "yellow"))
     return Group(table, *notes)
 

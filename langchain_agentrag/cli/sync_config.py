@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
+from langchain_agentrag.cli.language import _, translate
 from langchain_agentrag.connector import BaseConnector
 from langchain_agentrag.errors import ScopeError, UsageError
 from langchain_agentrag.scope import check_agent_id
@@ -294,7 +295,7 @@ class SourceFile:
 
 
 def read_source_file(
-    path: Path, environment: Mapping[str, str] | None = None, *, store: Path | None = None
+    path: Path, environment: Mapping[str, str] | None = None, *, store: Path | None = None, max_bytes: int | None = None
 ) -> SourceFile:
     """Read and validate a sync file; no source is opened.
 
@@ -303,6 +304,7 @@ def read_source_file(
             environment.
         environment: Variables; those of the process by default.
         store: Folder of the store, in place of that of the file.
+        max_bytes: Largest file that is read, in place of that of every source of files.
 
     Raises:
         UsageError: it cannot be read or is invalid; the message lists all problems, with lines.
@@ -313,41 +315,45 @@ def read_source_file(
         text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise UsageError(_("Cannot read {path}: {reason}.", path=path, reason=error.strerror or error)) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"Cannot read {path}: it is not UTF-8 ({error.reason}); save it as UTF-8.") from error
+        raise UsageError(
+            _("Cannot read {path}: it is not UTF-8 ({reason}); save it as UTF-8.", path=path, reason=error.reason)
+        ) from error
     except tomllib.TOMLDecodeError as error:
-        hint = " A key with other letters than a-z needs quotes." if "key part" in str(error) else ""
-        raise UsageError(f"Cannot read {path} as TOML: {error}.{hint}") from error
-    return _Validator(path, text, Secrets(environment), store).validate(document)
+        hint = _(" A key with other letters than a-z needs quotes.") if "key part" in str(error) else ""
+        raise UsageError(_("Cannot read {path} as TOML: {reason}.", path=path, reason=error) + hint) from error
+    return _Validator(path, text, Secrets(environment), store, max_bytes).validate(document)
 
 
 class _Validator:
     """Validation of one sync file: collects all problems, then raises them in one error."""
 
-    def __init__(self, path: Path, text: str, secrets: Secrets, store: Path | None) -> None:
-        self._path, self._lines, self._secrets, self._store = path, text.splitlines(), secrets, store
+    def __init__(self, path: Path, text: str, secrets: Secrets, store: Path | None, max_bytes: int | None) -> None:
+        self._path, self._lines, self._secrets = path, text.splitlines(), secrets
+        self._store, self._max_bytes = store, max_bytes
         self._problems: list[str] = []
 
     def validate(self, document: dict[str, Any]) -> SourceFile:
         top = self._drop_unknown_keys(document, _TOP_KEYS, None)
         sections = top.pop("source", [])
         if not isinstance(sections, list) or not all(isinstance(section, dict) for section in sections):
-            self._problems.append("sources are written as [[source]] sections, with two brackets")
+            self._problems.append(_("sources are written as [[source]] sections, with two brackets"))
             sections = []
         elif not sections:
-            self._problems.append("there is no [[source]]")
+            self._problems.append(_("there is no [[source]]"))
         top = self._fill_variables(top, None)
         self._check_types(top, _TOP_KEYS, None)
         interval = self._parse_interval(top.get("interval"))
         if self._store is None and isinstance(named := top.get("store"), str):
             self._store = self._path.parent / Path(named).expanduser()
         if self._store is None:
-            self._add_problem('store must name a folder, such as "agentrag_store"', None)
+            self._add_problem(_('store must name a folder, such as "agentrag_store"'), None)
         sources = [self._parse_source(section, number) for number, section in enumerate(sections)]
         self._check_unique_names(sections)
         if self._problems:
-            raise UsageError(f"{self._path.name} cannot be used: {'; '.join(self._problems)}.")
+            problems = "; ".join(self._problems)
+            raise UsageError(_("{file} cannot be used: {problems}.", file=self._path.name, problems=problems))
         assert self._store is not None  # noqa: S101  (None is a problem, raised above)
         return SourceFile(
             path=self._path,
@@ -363,7 +369,11 @@ class _Validator:
         source_type = SOURCE_TYPES.get(section["type"]) if isinstance(section.get("type"), str) else None
         if source_type is None:
             self._add_problem(
-                f"type must be one of {', '.join(SOURCE_TYPES)}{_suggestion(section.get('type'), SOURCE_TYPES)}",
+                _(
+                    "type must be one of {types}{guess}",
+                    types=", ".join(SOURCE_TYPES),
+                    guess=_suggestion(section.get("type"), SOURCE_TYPES),
+                ),
                 number,
                 "type",
             )
@@ -376,6 +386,8 @@ class _Validator:
             return None
         folder = self._path.parent
         if section["type"] == "files":
+            if self._max_bytes is not None:
+                settings["max_bytes"] = self._max_bytes
             settings["exclude"] = self._exclude_own_files(folder / Path(settings["path"]).expanduser(), settings)
         make = partial(source_type.build, settings, folder)
         watched = tuple(folder / Path(settings[key]).expanduser() for key in source_type.watched if key in settings)
@@ -384,7 +396,9 @@ class _Validator:
             can_build = not source_type.needs_path or all(path.exists() for path in watched)
             connector = make() if can_build else None
         except (UsageError, ScopeError) as error:
-            self._add_problem(self._secrets.redact(str(error)).removesuffix("."), number, "type")
+            self._add_problem(
+                self._secrets.redact(translate(str(error))).removesuffix(".").removesuffix("。"), number, "type"
+            )
             return None
         return Source(settings["name"], section["type"], settings.get("agent"), connector, make, watched)
 
@@ -402,25 +416,31 @@ class _Validator:
         self, settings: dict[str, Any], known: Mapping[str, str], number: int | None
     ) -> dict[str, Any]:
         for key in settings.keys() - known.keys():
-            self._add_problem(f"unknown key {key!r}{_suggestion(key, known)}", number, key)
+            self._add_problem(_("unknown key {key!r}{guess}", key=key, guess=_suggestion(key, known)), number, key)
         return {key: value for key, value in settings.items() if key in known}
 
     def _check_types(self, settings: dict[str, Any], types: Mapping[str, str], number: int | None) -> None:
         for key, value in settings.items():
             if types[key] in VALUE_TYPES and not VALUE_TYPES[types[key]](value):
-                self._add_problem(f"{key} must be {types[key]}", number, key)
+                self._add_problem(_("{key} must be {type}", key=key, type=_(types[key])), number, key)
 
     def _check_required(self, settings: dict[str, Any], source_type: SourceType, number: int) -> None:
         for group in (("name",), *source_type.required):
             if sum(key in settings for key in group) != 1:
-                self._add_problem(f"it needs {' or '.join(group)}{', one of them' if len(group) > 1 else ''}", number)
+                keys = _(" or ").join(group)
+                text = (
+                    _("it needs {keys}, one of them", keys=keys) if len(group) > 1 else _("it needs {keys}", keys=keys)
+                )
+                self._add_problem(text, number)
 
     def _check_unique_names(self, sections: list[dict[str, Any]]) -> None:
         seen: set[str] = set()
         for number, section in enumerate(sections):
             name = section.get("name")
             if isinstance(name, str) and name in seen:
-                self._add_problem(f"the name {name!r} is taken: each source needs one of its own", number, "name")
+                self._add_problem(
+                    _("the name {name!r} is taken: each source needs one of its own", name=name), number, "name"
+                )
             seen.add(str(name))
 
     def _fill_variables(self, value: Any, number: int | None, key: str | None = None) -> Any:  # noqa: ANN401
@@ -433,9 +453,11 @@ class _Validator:
         try:
             return self._secrets.fill(value)
         except KeyError as error:
-            self._add_problem(f"the environment variable {error.args[0]} is not set", number, key)
+            self._add_problem(_("the environment variable {name} is not set", name=error.args[0]), number, key)
         except ValueError as error:
-            self._add_problem(f"'${{{error}}}' names no environment variable; '$${{' stands for '${{'", number, key)
+            self._add_problem(
+                _("'${{{text}}}' names no environment variable; '$${{' stands for '${{'", text=error), number, key
+            )
         return value
 
     def _parse_interval(self, text: object) -> timedelta:
@@ -444,13 +466,13 @@ class _Validator:
         try:
             return check_duration("interval", text)
         except UsageError:
-            self._add_problem('interval must be a length of time: "30s", "5min", "2h"', None, "interval")
+            self._add_problem(_('interval must be a length of time: "30s", "5min", "2h"'), None, "interval")
             return _DEFAULT_INTERVAL
 
     def _add_problem(self, problem: str, number: int | None, key: str | None = None) -> None:
         line = self._find_line(number, key)
-        where = "" if line is None else f"line {line}: "
-        section = "" if number is None else "in [[source]] "
+        where = "" if line is None else _("line {line}: ", line=line)
+        section = "" if number is None else _("in [[source]] ")
         self._problems.append(f"{where}{section}{problem}")
 
     def _find_line(self, number: int | None, key: str | None) -> int | None:
@@ -469,4 +491,4 @@ class _Validator:
 
 def _suggestion(name: object, known: Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(str(name), known, 1)
-    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})"
+    return _(" (did you mean {name!r}?)", name=close[0]) if close else _(" (known: {names})", names=", ".join(known))

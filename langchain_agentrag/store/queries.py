@@ -17,9 +17,10 @@ from langchain_agentrag.store.calls import RunningCalls, store_call
 from langchain_agentrag.store.catalog import Catalog, select_in
 from langchain_agentrag.store.columnar_cache import filter_view, unpack_vectors
 from langchain_agentrag.store.protocols import Vectors
+from langchain_agentrag.store.schema import QUARANTINED
 from langchain_agentrag.text.chunking import speaker_of
 from langchain_agentrag.times import document_time, to_microseconds
-from langchain_agentrag.types import Passage, SourceDocument
+from langchain_agentrag.types import DocumentEntry, Passage, SourceDocument
 
 
 class ScoringRow(NamedTuple):
@@ -320,6 +321,51 @@ def read_documents(
         for document in ordered
         if match(condition, filter_view(document.agent_id, document.doc_id, document.metadata, "{}"))
     ]
+
+
+def list_documents(
+    catalog: Catalog,
+    now: datetime,
+    owners: Sequence[str | None],
+    condition: Filter | None,
+    limit: int | None,
+    offset: int,
+) -> tuple[list[DocumentEntry], int]:
+    """Return one page of the documents of some owners, and the number of all that match.
+
+    Without a filter only the documents of the page are decoded.
+    """
+    source = f"FROM {_DOCUMENTS} WHERE p.owner IS ? AND {NOT_EXPIRED}"
+    columns = "d.doc_id, p.owner, d.metadata, (SELECT count(*) FROM chunks c WHERE c.document = d.id)"
+    entries: list[DocumentEntry] = []
+    total = 0
+    with catalog.snapshot() as connection:
+        for owner in owners:
+            values = (owner, to_microseconds(now))
+            before = total
+            page, parameters = "", tuple[int, ...]()
+            if condition is None:
+                total += connection.execute(f"SELECT count(*) {source}", values).fetchone()[0]
+                wanted = -1 if limit is None else max(limit - len(entries), 0)
+                page, parameters = "LIMIT ? OFFSET ?", (wanted, max(offset - before, 0))
+            rows = connection.execute(f"SELECT {columns} {source} ORDER BY d.id {page}", (*values, *parameters))
+            for doc_id, its_owner, packed, chunks in rows:
+                metadata = codec.decode(packed)
+                if condition is not None:
+                    if not match(condition, filter_view(its_owner, doc_id, metadata, "{}")):
+                        continue
+                    total += 1
+                    if total <= offset or (limit is not None and len(entries) >= limit):
+                        continue
+                entries.append(_document_entry(doc_id, its_owner, metadata, chunks))
+    return entries, total
+
+
+def _document_entry(doc_id: str, owner: str | None, metadata: Mapping[str, Any], chunks: int) -> DocumentEntry:
+    source, quarantined = metadata.get("source"), metadata.get(QUARANTINED) is True
+    return DocumentEntry(
+        doc_id, doc_id if source is None else str(source), chunks, document_time(metadata), owner, quarantined
+    )
 
 
 def _owner_documents(

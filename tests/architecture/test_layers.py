@@ -57,7 +57,7 @@ HOMES = {
     "Stemmer": ("text/",),
     "tantivy": ("store/keyword_index.py",),
     "torch": (),
-    "typer": ("cli/",),
+    "click": ("cli/",),
     "watchfiles": ("cli/sync.py",),
 }
 

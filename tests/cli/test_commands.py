@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from langchain_agentrag.cli.app import app
 
@@ -89,7 +89,7 @@ def test_index_several_paths_add_up(shell: Shell, docs: Path):
 
 def test_a_bad_file_is_named_and_stops_nothing(shell: Shell, docs: Path):
     (docs / "broken.docx").write_bytes(b"not a zip")
-    result = shell("index", docs, "--embeddings", "hash")
+    result = shell("index", docs, "--embeddings", "hash", code=3)
     assert "1 failed" in result.stdout
     assert "broken.docx" in result.stdout
 
@@ -156,7 +156,7 @@ def test_read_by_the_address_a_search_gives(filled: Shell):
 
 
 def test_read_of_a_missing_document_is_one_line(filled: Shell):
-    assert len(filled("read", "nothing-here", 0, code=2).stderr.splitlines()) == 1
+    assert len(filled("read", "nothing-here", 0, code=1).stderr.splitlines()) == 1
 
 
 def test_private_files_are_for_their_agent_only(filled: Shell, tmp_path: Path):
@@ -294,7 +294,7 @@ def test_ctrl_c_leaves_a_store_the_next_run_completes(tmp_path: Path):
 def test_help_is_fast_and_light():
     code = (
         "import sys, time; start = time.process_time()\n"
-        "from typer.testing import CliRunner; from langchain_agentrag.cli.app import app\n"
+        "from click.testing import CliRunner; from langchain_agentrag.cli.app import app\n"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
         "heavy = [n for n in ('chromadb', 'tantivy', 'numpy', 'langchain_core', 'pydantic') if n in sys.modules]\n"
         "print(heavy, time.process_time() - start < 1.0)"

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from langchain_agentrag import DualIndexer, HybridStore, SourceDocument
 from langchain_agentrag.agent.recorder import MemoryRecorder

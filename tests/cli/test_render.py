@@ -144,7 +144,6 @@ def test_markup_in_stored_text_is_only_text():
 
 def test_no_hits_is_a_sentence():
     assert "Nothing found for “量子”" in drawn(hits_table(Hits(query="量子")))
-    assert "query is empty" in drawn(hits_table(Hits(query="  ")))
 
 
 def test_a_missing_index_is_reported():

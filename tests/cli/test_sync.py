@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from langchain_agentrag import DualIndexer
 from langchain_agentrag.cli.app import app
@@ -115,14 +115,14 @@ def test_a_source_that_fails_ends_no_other_and_loses_nothing(place: Place) -> No
     (place.folder / "docs").rename(place.folder / "elsewhere")
     (place.folder / "chat.jsonl").unlink()
     place.write("notes/second.txt", "第二条笔记")
-    outcomes = place.sync(code=1)
+    outcomes = place.sync(code=3)
     assert outcomes["manuals"]["failed"] is True
     assert "docs" in outcomes["manuals"]["error"]
     assert outcomes["chat"]["failed"] is True
     assert outcomes["笔记"]["report"]["added"] == 1
     assert place.texts("E1102")
     assert any("预算" in text for text in place.texts("预算", "otto"))
-    place.sync("--prune", code=1)  # what cannot be read is not what was taken out of the file
+    place.sync("--prune", code=3)  # what cannot be read is not what was taken out of the file
     assert any("预算" in text for text in place.texts("预算", "otto"))
     (place.folder / "elsewhere").rename(place.folder / "docs")
     assert place.counts("--only", "manuals") == {"manuals": (0, 0, 0, 1)}
@@ -130,7 +130,8 @@ def test_a_source_that_fails_ends_no_other_and_loses_nothing(place: Place) -> No
 
 def test_a_file_that_cannot_be_read_is_named_and_is_no_failed_source(place: Place) -> None:
     place.write("docs/broken.docx", "not a document")
-    outcomes = place.sync()
+    outcomes = place.sync(code=3)
+    assert outcomes["manuals"]["failed"] is False
     assert [item["key"] for item in outcomes["manuals"]["report"]["failed"]] == ["broken.docx"]
     output = CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml")]).output
     assert "manuals failed: broken.docx" in output
@@ -160,7 +161,7 @@ def test_a_source_that_changes_hands_leaves_its_old_owner(place: Place, was: str
     place.write("agentrag.toml", config.replace('agent = "lina"', becomes))
     (place.folder / "notes").rename(place.folder / "away")
     place.sync("--only", "manuals")
-    place.sync(code=1)  # what cannot be read loses nothing
+    place.sync(code=3)  # what cannot be read loses nothing
     assert place.texts("密码", "lina") == {"蛋糕在门房，密码 7741。"}
     (place.folder / "away").rename(place.folder / "notes")
     place.sync()
@@ -187,7 +188,7 @@ def test_agents_of_a_memory_are_mapped_by_session(place: Place) -> None:
     ]
     place.write("chat.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     place.write("agentrag.toml", CONFIG.replace('agent = "otto"', 'agents = { s1 = "lina", s2 = "otto" }'))
-    outcome = place.sync()["chat"]
+    outcome = place.sync(code=3)["chat"]
     assert outcome["report"]["added"] == 2
     assert len(outcome["report"]["failed"]) + len(outcome["report"]["skipped"]) == 1
     for agent, session in (("lina", "s1"), ("otto", "s2")):
@@ -236,7 +237,7 @@ def test_a_secret_from_the_environment_is_in_no_output(place: Place, monkeypatch
     place.write("agentrag.toml", CONFIG.replace('path = "docs"', 'path = "${NOTES_PLACE}"'))
     for args in ([], ["--json"]):
         result = CliRunner().invoke(app, ["sync", str(place.folder / "agentrag.toml"), *args])
-        assert result.exit_code == 1
+        assert result.exit_code == 3
         assert "***" in result.output
         assert "s3cret" not in result.output
 

@@ -26,7 +26,7 @@ from langchain_agentrag.errors import InvalidQueryError, ScopeError
 from langchain_agentrag.langgraph import HybridStore
 from langchain_agentrag.langgraph.items import StoreItemRecord, item_id, new_item
 from langchain_agentrag.scope import resolve_owner
-from langchain_agentrag.types import Hit
+from langchain_agentrag.types import DocumentEntry, Hit
 from tests.contracts.reference import ReferenceStore, Window
 
 CHUNKING = Chunking(size=40)  # small, so that ordinary test texts make several chunks
@@ -356,6 +356,24 @@ class World:
             own = [doc for doc in visible if doc.agent_id == agent]
             assert stats.unindexed <= sum(len(self.model.spans(doc)) for doc in own) + self._expired[agent] * 8
             assert (stats.model is None) is (stats.dimension is None) is (not visible)
+
+    def list_documents(self, agent: str | None, limit: int, *, own: bool = False, where: Any = None) -> None:
+        """The pages of a list hold exactly the visible documents, each once, with its owner and its chunks."""
+        owners = [agent] if own or agent is None else [None, agent]
+        ids = {(owner, doc_id) for owner in owners for doc_id in self.model.matching(owner, where)}
+        visible = [doc for doc in self.model.visible(agent) if (doc.agent_id, doc.doc_id) in ids]
+        listed: list[DocumentEntry] = []
+        while True:
+            page, total = self.indexer.list_documents(
+                agent_id=agent, filter=where, own=own, limit=limit, offset=len(listed)
+            )
+            assert total == len(visible)
+            listed += page
+            if len(page) < limit:
+                break
+        chunks = {(doc.agent_id, doc.doc_id): len(self.model.spans(doc)) for doc in visible}
+        assert {(entry.agent_id, entry.doc_id): entry.chunks for entry in listed} == chunks
+        assert len(listed) == len(visible)
 
     def verify(self) -> None:
         report = self.indexer.verify()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from langchain_agentrag import DualIndexer, SourceDocument
 from langchain_agentrag.cli.app import app
@@ -85,7 +85,7 @@ def test_an_agent_drafts_from_its_own_view(store: Path, tmp_path: Path):
     assert {line["agent_id"] for line in lines} == {"lina"}
     answer = json.loads(run(tmp_path / "q.jsonl", "--store", store, "--json"))
     assert set(answer["run"]["settings"]["keyword"]["ranks"].values()) == {1}
-    assert "asked for 'lina'" in run(tmp_path / "q.jsonl", "--store", store, "--agent", "otto", code=1)
+    assert "asked for 'lina'" in run(tmp_path / "q.jsonl", "--store", store, "--agent", "otto", code=2)
 
 
 def test_a_sweep_recommends_a_setting_or_reports_noise(store: Path, tmp_path: Path):
@@ -109,12 +109,12 @@ def test_a_sweep_recommends_a_setting_or_reports_noise(store: Path, tmp_path: Pa
     [
         (("absent",), 2, "no such"),
         (("{folder}", "--measure", "nonsense"), 2, "no measure"),
-        (("{folder}", "--language", "fr"), 2, "is no language"),
+        (("{folder}", "--language", "fr"), 2, "is not one of 'en', 'zh'"),
         (("{folder}", "--qrels", "none"), 2, "qrels"),
         (("{folder}", "--reranker", "nowhere:thing"), 2, "module:attribute"),
         (("{folder}", "--store", "absent"), 1, "no store"),
-        (("{folder}", "--save", "{folder}"), 1, "Cannot write"),
-        (("{folder}", "--html", "{folder}/absent/report.html"), 1, "Cannot write"),
+        (("{folder}", "--save", "{folder}"), 2, "cannot write"),
+        (("{folder}", "--html", "{folder}/absent/report.html"), 2, "cannot write"),
     ],
 )
 def test_wrong_usage_is_reported(words: tuple[str, ...], code: int, message: str, folder: Path):

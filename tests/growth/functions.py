@@ -508,11 +508,11 @@ CALLS: dict[str, dict[str, Call]] = {
 
 
 def _bad_parameter(function: Callable[..., object], *arguments: object) -> object:
-    import typer
+    import click
 
     try:
         return function(*arguments)
-    except typer.BadParameter:
+    except click.BadParameter:
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from langchain_agentrag import SourceDocument
 from langchain_agentrag.cli.app import app

@@ -274,6 +274,11 @@ class Agents(RuleBasedStateMachine):
     def read(self, data: st.DataObject, doc_id: str, place: int, around: int) -> None:
         self.world.read(self.who(data), doc_id, place, before=around, after=around)
 
+    @rule(data=st.data(), limit=st.integers(1, 4), own=st.booleans())
+    def list_documents(self, data: st.DataObject, limit: int, own: bool) -> None:
+        where = data.draw(st.none() | hostile(self.agents))
+        self.world.list_documents(self.who(data), limit, own=own, where=where)
+
     @rule(data=st.data())
     def count(self, data: st.DataObject) -> None:
         self.world.stats(self.who(data))

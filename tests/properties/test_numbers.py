@@ -11,8 +11,8 @@ import json
 import math
 from decimal import Decimal
 
+import click
 import pytest
-import typer
 from pydantic import ValidationError
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings, SourceDocument
@@ -181,7 +181,7 @@ def test_a_model_may_write_any_number(store, written):
     "text", ["[" * 100_000, '{"a":' * 100_000, '{"a": ' + "9" * 5_000 + "}", "1" * 5_000, "[1]", "{"]
 )
 def test_json_of_any_depth_and_with_any_number_is_refused_with_words(text):
-    with pytest.raises(typer.BadParameter) as refused:
+    with pytest.raises(click.BadParameter) as refused:
         parse_filter(text)
     assert len(str(refused.value)) < 500
     with pytest.raises(ValidationError):

@@ -9,11 +9,11 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from click.testing import CliRunner
 from langchain_core.tools import create_retriever_tool as create_langchain_tool
 from llama_index.core.llms import ChatMessage, CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.tools import RetrieverTool
-from typer.testing import CliRunner
 
 from langchain_agentrag import (
     AgentRAGToolkit,

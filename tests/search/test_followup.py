@@ -326,7 +326,7 @@ def test_query_engine(indexer: DualIndexer):
 
 
 def test_command_line(indexer: DualIndexer, tmp_path: Path):
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from langchain_agentrag.cli.app import app
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from langchain_agentrag import DualIndexer, SourceDocument, indexer
 from langchain_agentrag.cli.app import app

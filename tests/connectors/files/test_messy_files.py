@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from langchain_agentrag.cli.app import app
 
