@@ -236,7 +236,8 @@ class Hit:
         doc_id: Source document.
         chunk_id: Ordinal of the chunk in the document; (doc_id, chunk_id) is its address.
         text: The passage, exactly as stored.
-        score: Fused score in [0, 1], higher is better; comparable within one search.
+        score: Fused score in [0, 1], higher is better; comparable within one search. With the search option `score` the
+            cosine or the BM25 of the passage.
         metadata: Metadata of the document, unchanged.
         agent_id: Owner, or None for shared.
         start: First character in the document's text.
@@ -324,8 +325,8 @@ class Hits(list[Hit]):
         query: The question.
         searched: Query that was run: the question, completed from the conversation if it was a follow-up.
         mode: Indexes that were used.
-        degraded: One "index: reason" per index that failed, or "query: …" when only the beginning of a long query was
-            searched; empty when all is well.
+        degraded: One "index: reason" per index that failed, "query: …" when only the beginning of a long query was
+            searched, "filter: …" when nothing matched and no document has a key of the filter; empty when all is well.
         trace: Trace of the search, with `explain=True`; else None.
     """
 
