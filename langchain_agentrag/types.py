@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 SearchMode = Literal["hybrid", "vector", "keyword"]
+ScoreName = Literal["fused", "cosine", "bm25"]
 """Indexes a search uses."""
 
 TextKind = Literal["plain", "markdown", "code"]

@@ -48,7 +48,6 @@ NEAR_DUPLICATE = 0.8
 """Jaccard similarity of two passages from which on `collapse=True` makes them one."""
 
 _SCORE_RANGES = {"fused": (0.0, 1.0), "cosine": (-1.0, 1.0), "bm25": (0.0, math.inf)}
-_MODE_WITHOUT = {"cosine": "keyword", "bm25": "vector"}
 
 _FETCH_FACTOR = 4  # fetch_k by default, in units of k, when a later stage chooses among the candidates
 
@@ -82,23 +81,6 @@ def _check_score(_name: str, value: object) -> ScoreName:
         if value == score:
             return score  # type: ignore[no-any-return]
     raise InvalidQueryError(f"Unknown score {value!r}: choose one of {', '.join(get_args(ScoreName))}.")
-
-
-def check_score_options(mode: SearchMode, score: ScoreName, threshold: float | None) -> None:
-    """Check the options of the score against each other.
-
-    Raises:
-        InvalidQueryError: the threshold is outside of the range of the score, or the mode does not compute it.
-    """
-    if mode == _MODE_WITHOUT.get(score):
-        raise InvalidQueryError(f"Cannot search with score={score!r} and mode={mode!r}: the mode has no such score.")
-    lowest, highest = _SCORE_RANGES[score]
-    if threshold is not None and not lowest <= threshold <= highest:
-        span = f"from {lowest:g} to {highest:g}" if highest < math.inf else f">= {lowest:g}"
-        other = "" if score != "fused" else '; for a cosine or a BM25 set score="cosine" or score="bm25"'
-        raise InvalidQueryError(
-            f"Cannot search with score_threshold={short_repr(threshold)}: a {score} score is a number {span}{other}."
-        )
 
 
 def _check_seconds(name: str, value: object) -> float:
@@ -384,9 +366,6 @@ def check_request(
     check_option_names(options, OPTIONS)
     values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     checked = {name: OPTIONS[name].check(name, value) for name, value in values.items()}
-    check_score_options(
-        checked.get("mode", "hybrid"), checked.get("score", "fused"), checked.get("score_threshold")
-    )
     now = checked.pop("now", None) or present or datetime.now(UTC)
     wanted = check_count("k", k)
     chooses = any(values.get(name) for name in ("reranker", "diversity", "collapse", "neighbours"))
@@ -399,7 +378,7 @@ def check_request(
     words = "; ".join(f"{name} {_words(values[name])}" for name in ("filter", "after", "before") if name in values)
     for name in ("after", "before"):
         checked.pop(name, None)
-    return SearchRequest(
+    request = SearchRequest(
         query if len(query) <= MAX_QUERY else query.strip()[:MAX_QUERY],
         Scope(check_agent_id(agent_id)),
         wanted,
@@ -410,6 +389,26 @@ def check_request(
         query_length=len(query) if len(query) <= MAX_QUERY else len(query.strip()),
         **checked,
     )
+    _check_score_options(request)
+    return request
+
+
+def _check_score_options(request: SearchRequest) -> None:
+    """Refuse a score that the search does not compute, and a threshold outside of the range of the score."""
+    score, threshold = request.score, request.score_threshold
+    computed = {"fused": True, "cosine": request.uses_vector_index, "bm25": request.uses_keyword_index}
+    if not computed[score]:
+        index = "vector" if score == "cosine" else "keyword"
+        raise InvalidQueryError(
+            f"Cannot search with score={score!r} without the {index} index: choose another mode or other weights."
+        )
+    lowest, highest = _SCORE_RANGES[score]
+    if threshold is not None and not lowest <= threshold <= highest:
+        span = f"from {lowest:g} to {highest:g}" if highest < math.inf else f">= {lowest:g}"
+        other = '; to compare it with cosines set score="cosine", with BM25 score="bm25"' if score == "fused" else ""
+        raise InvalidQueryError(
+            f"Cannot search with score_threshold={threshold:g}: a {score} score is a number {span}{other}."
+        )
 
 
 def check_option_names(
