@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SearchMode = Literal["hybrid", "vector", "keyword"]
 ScoreName = Literal["fused", "cosine", "bm25"]
@@ -214,6 +218,36 @@ def short_id_of(doc_id: str, chunk_id: int) -> str:
     """Return the short id of a chunk for citations: "c" and six hexadecimal digits, stable across searches."""
     address = f"{doc_id}#{chunk_id}".encode("utf-8", "surrogatepass")
     return f"c{hashlib.blake2b(address, digest_size=3).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassage:
+    """A chunk as the store lists it, with its vector on request.
+
+    Attributes:
+        doc_id: Source document.
+        chunk_id: Ordinal of the chunk in the document.
+        text: The passage, exactly as stored.
+        metadata: Metadata of the document, unchanged.
+        locator: Position for a reader: page, line, sheet, row …
+        agent_id: Owner, or None for shared.
+        whole: Whether the text is the whole document.
+        vector: Embedding in float32, as the model made it; None when it was not asked for.
+    """
+
+    doc_id: str
+    chunk_id: int
+    text: str
+    metadata: Mapping[str, Any]
+    locator: Mapping[str, Any]
+    agent_id: str | None
+    whole: bool
+    vector: npt.NDArray[np.float32] | None = None
+
+    @property
+    def reference(self) -> str:
+        """The document's id when the passage is the whole document, else "doc_id#chunk_id"."""
+        return self.doc_id if self.whole else f"{self.doc_id}#{self.chunk_id}"
 
 
 @dataclass(frozen=True, slots=True)

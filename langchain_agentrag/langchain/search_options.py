@@ -82,13 +82,13 @@ def merge_options(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[
     """
     call = {name: value for name, value in call.items() if value is not None or name not in _TIME_BOUNDS}
     replaced = {name: defaults[name] for name in _TIME_BOUNDS if name in call and defaults.get(name) is not None}
-    default_filter = conjoin(_filter_of(defaults), time_range_filter(replaced.get("after"), replaced.get("before")))
-    merged = {**defaults, **call, "filter": conjoin(default_filter, _filter_of(call))}
+    default_filter = conjoin(filter_of(defaults), time_range_filter(replaced.get("after"), replaced.get("before")))
+    merged = {**defaults, **call, "filter": conjoin(default_filter, filter_of(call))}
     merged.pop("where", None)
     return merged
 
 
-def _filter_of(options: Mapping[str, Any]) -> Filter | None:
+def filter_of(options: Mapping[str, Any]) -> Filter | None:
     """Return `filter` and `where` of some options as one filter.
 
     Raises:
