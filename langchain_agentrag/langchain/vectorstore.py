@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from langchain_agentrag.types import Hit, Hits, split_reference
 
 _K = 4  # LangChain's default
 _DELETE_ARGUMENTS = ("ids", "filter", "where", "session", "after", "before")
+_RELEASE_TIMEOUT = 2.0  # seconds
 _INCLUDABLE = ("embeddings", "metadatas", "documents")  # in the answer of `get`
 
 
@@ -84,7 +86,8 @@ class HybridVectorStore(VectorStore):
             )
         self._opened = indexer if isinstance(indexer, _OpenedStore) else None  # held as long as it is used
         opened = indexer.indexer if isinstance(indexer, _OpenedStore) else indexer
-        self.indexer, self._bound = check_indexer(opened, "HybridVectorStore"), parse(filter)
+        self.indexer = check_indexer(opened, "HybridVectorStore")
+        self._bound = filter_of({"filter": filter, "where": defaults.pop("where", None)})
         self._identity = (agent_id, agent_id_key, when_missing)
         self._defaults, self._relevance_score_fn = defaults, relevance_score_fn
 
@@ -692,10 +695,24 @@ class _OpenedStore:
 
     def __init__(self, indexer: DualIndexer, folder: tempfile.TemporaryDirectory[str] | None = None) -> None:
         self.indexer = indexer
-        weakref.finalize(self, _close_and_delete, indexer, folder)
+        weakref.finalize(self, _release, indexer, folder)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+
+def _release(indexer: DualIndexer, folder: tempfile.TemporaryDirectory[str] | None) -> None:
+    """Close a store that nothing uses any more, on another thread.
+
+    The garbage collector may call this on a thread that holds a lock, such as one of `concurrent.futures`, that closing
+    needs: waiting is therefore limited, and the thread goes on by itself.
+    """
+    if not threading.main_thread().is_alive():  # the program ends: no thread would go on
+        _close_and_delete(indexer, folder)
+        return
+    thread = threading.Thread(target=_close_and_delete, args=(indexer, folder), daemon=True)
+    thread.start()
+    thread.join(_RELEASE_TIMEOUT)
 
 
 def _close_and_delete(indexer: DualIndexer, folder: tempfile.TemporaryDirectory[str] | None) -> None:
