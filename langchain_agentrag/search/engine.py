@@ -294,7 +294,7 @@ class Searcher:
 
         wanted = sorted(key for key in wanted_keys(condition) if not key.startswith("$"))[:_MAX_NAMED_KEYS]
         unknown = [key for key in wanted if not known(key)]
-        if not unknown:
+        if not unknown or not partitions:
             return ()
         rests = [rest for key in unknown if (rest := key.partition(".")[2]) and known(rest)]  # "metadata.type"
         hint = f"; did you mean {', '.join(map(short_repr, rests))}?" if rests else ""
