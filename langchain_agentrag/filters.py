@@ -1,20 +1,25 @@
-"""Metadata filters: parse and match. `match` is the definition, `store/columnar_cache.py` the bulk form.
+r"""Metadata filters: parse and match. `match` is the definition, `store/columnar_cache.py` the bulk form.
 
 | filter                          | matches when                                                             |
 |---------------------------------|--------------------------------------------------------------------------|
 | `{}`, `None`                    | always                                                                   |
 | `{"a": 1, "b": 2}`              | both match                                                               |
-| `{"a": 1}`, `{"a": {"$eq": 1}}` | the value is 1; a list or dict is compared as a whole                    |
+| `{"a": 1}`, `{"a": {"$eq": 1}}` | the value is 1                                                           |
+| `{"a": [1, 2]}`                 | as `$in`; `{"a": {"$eq": [1, 2]}}` compares a list as a whole            |
 | `{"a": None}`                   | the value is None or missing (`$exists` distinguishes them)              |
 | `$ne`, `$nin`                   | exactly not `$eq`, not `$in`: also where the key is missing              |
 | `$gt $gte $lt $lte`             | the value is of a comparable kind and on that side; several mean between |
-| `$in: [..]`                     | equal to one of them; the empty list matches nothing                     |
+| `$between: [low, high]`         | as `$gte` low and `$lte` high                                            |
+| `$in: [..]`                     | the value, or an item of a list, equals one of them; [] matches nothing  |
 | `$contains: x`                  | a list has an item equal to x, or a text contains the text x             |
 | `$icontains: x`                 | a text contains the text x, upper and lower case alike                   |
+| `$like: pattern`                | a whole text matches: `%` is any text, `_` one character, `\%` a `%`     |
+| `$ilike: pattern`               | the same, upper and lower case alike                                     |
 | `$exists: true`                 | the key is present, with any value                                       |
 | `$and: [..]`                    | all match; the empty list always does                                    |
 | `$or: [..]`                     | one matches; the empty list never does                                   |
 | `$not: {..}`                    | does not match; also inside a key: `{"n": {"$not": {"$gt": 3}}}`         |
+| `$not: [..]`                    | none of them matches                                                     |
 
 Keys may be paths into nested dicts, `"geo.lat"`; a key with the dot in its name takes precedence. Equality and order
 of values are those of `metadata.py`. Anything else in a filter is a `FilterError`.
@@ -45,14 +50,22 @@ from langchain_agentrag.times import check_time
 MAX_DEPTH = 100
 """Deepest nesting of $and, $or and $not."""
 
+MAX_PATTERN = 1_000
+"""Longest pattern of $like and $ilike, in characters."""
+
 MAX_CONDITIONS = 20_000
 """Most nodes of one filter; a small dict that contains itself twice per level would have 2**100."""
 
 TIME, EXPIRES = "$time", "$expires"
 """Keys of conditions on a document's time and expiry (see `times`); `parse` refuses such keys."""
 
+ONE_OF = "$one_of"
+"""Operator like $in that compares a list as a whole only, for frameworks that do so; `parse` refuses it."""
+
 _NEGATIONS = {"$ne": "$eq", "$nin": "$in"}
+_PATTERNS = frozenset({"$like", "$ilike"})
 _ORDERINGS = frozenset({"$gt", "$gte", "$lt", "$lte"})
+_BOUNDS = ("$gte", "$lte")  # of $between
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,7 @@ class Condition:
     def __post_init__(self) -> None:
         if not isinstance(self.key, str):
             raise _error(self.key, "is not a metadata key", "Keys must be strings")
-        if self.op not in OPERATORS:
+        if self.op not in OPERATORS and self.op != ONE_OF:
             raise _unknown_operator(self.op)
         operand = _check_operand(self.op, self.operand)
         object.__setattr__(self, "operand", operand)
@@ -102,6 +115,88 @@ class Condition:
         texts = frozenset(item for item in self.operand if type(item) is str)
         integers = frozenset(item for item in self.operand if type(item) is int)
         return texts, integers, tuple(item for item in self.operand if type(item) not in {str, int})
+
+    @cached_property
+    def pattern(self) -> LikePattern:
+        """Operand of $like or $ilike, compiled."""
+        return LikePattern(self.operand.lower() if self.op == "$ilike" else self.operand)
+
+
+class LikePattern:
+    """Pattern of SQL's LIKE. Matching takes time proportional to the length of the text: nothing is tried twice.
+
+    Args:
+        pattern: `%` stands for any text, `_` for one character, and a backslash makes the next character literal.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        parts: list[str | None] = []  # literal characters; None for `_`, "" for `%`
+        escaped = False
+        for character in pattern:
+            if escaped or character not in "\\%_":
+                parts.append(character)
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            else:
+                parts.append(None if character == "_" else "")
+        self._parts = parts + ["\\"] * escaped  # a backslash at the end is itself
+
+    def matches(self, text: str) -> bool:
+        """Return whether the whole text matches."""
+        return self._matches_any_character(text) if None in self._parts else self._matches_pieces(text)
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        """Literal texts between the `%`."""
+        pieces = [""]
+        for part in self._parts:
+            if part:
+                pieces[-1] += part
+            else:
+                pieces.append("")
+        return pieces
+
+    def _matches_pieces(self, text: str) -> bool:
+        first, *others = self._pieces
+        if not others:
+            return text == first
+        *middle, last = others
+        if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+            return False
+        place, end = len(first), len(text) - len(last)
+        for piece in middle:  # the leftmost occurrence leaves the most room for the others
+            found = text.find(piece, place, end)
+            if found < 0:
+                return False
+            place = found + len(piece)
+        return True
+
+    @cached_property
+    def _bits(self) -> tuple[dict[str, int], int, int, int]:
+        """Character → bits of the places it advances from; the same for any other; loops at `%`; the final place."""
+        literal: dict[str, int] = {}
+        anything = loops = place = 0
+        for part in self._parts:
+            if part == "":
+                loops |= 1 << place
+                continue
+            if part is None:
+                anything |= 1 << place
+            else:
+                literal[part] = literal.get(part, 0) | 1 << place
+            place += 1
+        return {character: bits | anything for character, bits in literal.items()}, anything, loops, 1 << place
+
+    def _matches_any_character(self, text: str) -> bool:
+        """The places in the pattern reached after each character, as bits of one integer (Baeza-Yates and Gonnet)."""
+        moves, anything, loops, final = self._bits
+        reached = 1
+        for character in text:
+            reached = (reached & moves.get(character, anything)) << 1 | reached & loops
+            if not reached:
+                return False
+        return bool(reached & final)
 
 
 @dataclass(frozen=True)
@@ -181,13 +276,32 @@ def filter_keys(where: Filter | None) -> set[str]:
     return set() if where is None else {node.key for node in _walk(where) if isinstance(node, Condition)}
 
 
+def wanted_keys(where: Filter | None) -> set[str]:
+    """Return the keys that a filter asks for: those of conditions that a document without the key cannot meet.
+
+    `{"a": 1}` asks for a; `{"a": {"$ne": 1}}` and `{"$not": {"a": 1}}` do not.
+    """
+    keys: set[str] = set()
+    stack = [] if where is None else [(where, True)]
+    while stack:
+        node, wanted = stack.pop()
+        if isinstance(node, Condition):
+            if node.test(None, present=False) is not wanted:
+                keys.add(node.key)
+        elif isinstance(node, Not):
+            stack.append((node.part, not wanted))
+        else:
+            stack += [(part, wanted) for part in node.parts]
+    return keys
+
+
 def required_texts(where: Filter) -> frozenset[str] | None:
     """Return texts of which a matching document has at least one, as a metadata value or as its id.
 
     None where the filter has no such texts: a negation, a comparison, or text that may be a date.
     """
     match where:
-        case Condition(key, "$eq" | "$in" as operator, operand) if key != "agent_id":
+        case Condition(key, "$eq" | "$in" | "$one_of" as operator, operand) if key != "agent_id":
             values = [operand] if operator == "$eq" else operand
             only_texts = all(type(value) is str and not is_date_text(value) for value in values)
             return frozenset(values) if only_texts else None
@@ -260,7 +374,8 @@ class _Parser:
         if isinstance(where, _NODES):
             return parse(where) or where
         if not isinstance(where, Mapping):
-            raise _error(where, "is not a filter", 'Write a dict such as {"type": "manual"}')
+            rule = "is a function, which an index cannot apply" if callable(where) else "is not a filter"
+            raise _error(where, rule, 'Write a dict such as {"type": "manual"} or {"doc_id": {"$in": ["a", "b"]}}')
         return _join([self.entry(key, value, depth) for key, value in where.items()])
 
     def entry(self, key: object, value: object, depth: int) -> Filter:
@@ -272,10 +387,14 @@ class _Parser:
             parts = tuple(self.mapping(part, depth + 1) for part in value)
             return And(parts) if key == "$and" else Or(parts)
         if key == "$not":
+            if isinstance(value, list | tuple):
+                return Not(Or(tuple(self.mapping(part, depth + 1) for part in value)))
             return Not(self.mapping(value, depth + 1))
         if key.startswith("$"):
             raise _unknown_operator(key)
-        return self.conditions(key, value, depth) if isinstance(value, Mapping) else self.leaf(key, "$eq", value)
+        if isinstance(value, Mapping):
+            return self.conditions(key, value, depth)
+        return self.leaf(key, "$in" if isinstance(value, list | tuple | set | frozenset) else "$eq", value)
 
     def conditions(self, key: str, value: Mapping[Any, Any], depth: int) -> Filter:
         """Operators on one key: `{"$gte": 1, "$lte": 3}`."""
@@ -288,6 +407,10 @@ class _Parser:
                 if not isinstance(operand, Mapping):
                     raise _error({key: value}, "needs operators for $not", 'Write {"$not": {"$gt": 3}}')
                 parts.append(Not(self.conditions(key, operand, depth + 1)))
+            elif op == "$between":
+                if not isinstance(operand, list | tuple) or len(operand) != len(_BOUNDS):
+                    raise _error({op: operand}, "needs two values for $between", 'Write {"$between": [1, 3]}')
+                parts += [self.leaf(key, bound, limit) for bound, limit in zip(_BOUNDS, operand, strict=True)]
             elif isinstance(op, str) and op in OPERATORS:
                 parts.append(self.leaf(key, op, operand))
             else:
@@ -306,14 +429,17 @@ def _join(parts: list[Filter]) -> Filter:
 
 def _check_operand(op: str, operand: object) -> Any:  # noqa: ANN401  a metadata value
     """Return an operand, normalised; raise FilterError when the operator cannot use it."""
-    if op in {"$in", "$nin"} and not isinstance(operand, list | tuple | set | frozenset):
+    if op in {"$in", "$nin", ONE_OF} and not isinstance(operand, list | tuple | set | frozenset):
         raise _error({op: operand}, f"needs a list for {op}", f'Write {{"{op}": ["a", "b"]}}')
     try:
         value = normalise({"v": operand})["v"]
     except InvalidDocumentError as error:
         raise FilterError(f"The filter cannot compare with {short_repr(operand)}: {error}") from error
-    if op == "$icontains" and not isinstance(value, str):
-        raise _error({op: operand}, "needs text for $icontains", 'Write {"$icontains": "pump"}')
+    if op in {"$icontains", *_PATTERNS} and not isinstance(value, str):
+        example = "pump" if op == "$icontains" else "pump%"
+        raise _error({op: operand}, f"needs text for {op}", f'Write {{"{op}": "{example}"}}')
+    if op in _PATTERNS and len(value) > MAX_PATTERN:
+        raise _error({op: operand}, f"has a pattern of more than {MAX_PATTERN:,} characters", "Shorten it")
     if op == "$exists" and type(value) is not bool:
         raise _error({op: operand}, "needs a boolean for $exists", 'Write {"$exists": true} or false')
     if op in _ORDERINGS and not has_order(value):
@@ -327,7 +453,7 @@ def _error(value: object, rule: str, remedy: str) -> FilterError:
 
 
 def _unknown_operator(op: object) -> FilterError:
-    known = [*OPERATORS, "$and", "$or", "$not"]
+    known = [*OPERATORS, "$between", "$and", "$or", "$not"]
     close = difflib.get_close_matches(f"${op}".replace("$$", "$").lower(), known, 1)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     nested = ' For a nested value write the path, {"geo.lat": 1}; for a whole dict {"geo": {"$eq": {...}}}.'
@@ -337,6 +463,12 @@ def _unknown_operator(op: object) -> FilterError:
 
 
 def _is_in(condition: Condition, value: object) -> bool:
+    if isinstance(value, list) and any(_is_one_of(condition, item) for item in value):
+        return True
+    return _is_one_of(condition, value)
+
+
+def _is_one_of(condition: Condition, value: object) -> bool:
     texts, integers, rest = condition.choices
     if type(value) is str:
         return value in texts
@@ -363,8 +495,14 @@ _TESTS: dict[str, Callable[[Condition, object], bool]] = {
     "$lt": _ordering(frozenset({-1})),
     "$lte": _ordering(frozenset({-1, 0})),
     "$in": _is_in,
+    ONE_OF: _is_one_of,
     "$contains": _contains,
     "$icontains": lambda condition, value: isinstance(value, str) and condition.operand.lower() in value.lower(),
+    "$like": lambda condition, value: isinstance(value, str) and condition.pattern.matches(value),
+    "$ilike": lambda condition, value: isinstance(value, str) and condition.pattern.matches(value.lower()),
 }
-OPERATORS = (*("$eq", "$ne", "$gt", "$gte", "$lt", "$lte"), *("$in", "$nin", "$contains", "$icontains", "$exists"))
-"""Operators of a condition."""
+OPERATORS = (
+    *("$eq", "$ne", "$gt", "$gte", "$lt", "$lte"),
+    *("$in", "$nin", "$contains", "$icontains", "$like", "$ilike", "$exists"),
+)
+"""Operators of a condition; `$between` is parsed to two."""

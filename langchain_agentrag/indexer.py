@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -35,14 +37,32 @@ from langchain_agentrag.search.query_embedding import QueryEmbedder
 from langchain_agentrag.store import verify as verification
 from langchain_agentrag.store.calls import store_call
 from langchain_agentrag.store.indexes import reanalyze_chunks
-from langchain_agentrag.store.queries import OwnedDocuments, list_documents, read_documents, read_passage
+from langchain_agentrag.store.queries import (
+    OwnedDocuments,
+    list_documents,
+    passage_rows,
+    read_documents,
+    read_passage,
+    read_passages,
+    row_of,
+)
 from langchain_agentrag.store.record_keys import RecordKeys
 from langchain_agentrag.store.store import CLOSE_TIMEOUT, ChromaPolicy, Store
 from langchain_agentrag.store.verify import VerifyReport
 from langchain_agentrag.text import Analyzer
 from langchain_agentrag.text.chunking import Chunking
 from langchain_agentrag.times import add_duration, check_duration
-from langchain_agentrag.types import DocumentEntry, Hits, Passage, Progress, SourceDocument, StoreStats, SyncReport
+from langchain_agentrag.types import (
+    DocumentEntry,
+    Hit,
+    Hits,
+    Passage,
+    Progress,
+    SourceDocument,
+    StoredPassage,
+    StoreStats,
+    SyncReport,
+)
 
 if TYPE_CHECKING:
     from langchain_agentrag.ingest.chroma_import import Owner
@@ -548,6 +568,62 @@ class DualIndexer:
         condition = build_filter(self._store.now(), filter)
         return list_documents(self._store.catalog, self._store.now(), owners, condition, limit, offset)
 
+    @store_call
+    def passages(
+        self,
+        doc_ids: str | Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401  (LangChain's name)
+        agent_id: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        vectors: bool = False,
+    ) -> list[StoredPassage]:
+        """Return the passages an agent may see, its own before the shared ones, in the order they were stored.
+
+        Args:
+            doc_ids: Ids of documents, or of passages ("doc_id#chunk_id"); None for all.
+            filter: Filter of the passages.
+            agent_id: Agent on whose behalf to read; None sees shared documents only.
+            limit: Most passages to return.
+            offset: Passages to skip.
+            vectors: Whether to return their embeddings as well.
+
+        Raises:
+            UsageError: an id is no string, or limit or offset is no whole number >= 0.
+            FilterError: the filter cannot be parsed.
+        """
+        for name, value in (("limit", limit), ("offset", offset)):
+            if isinstance(value, bool) or not isinstance(value, int | None) or (value or 0) < 0:
+                raise UsageError(f"Cannot list passages with {name}={short_repr(value)}: it is a whole number >= 0.")
+        scope, references = Scope(check_agent_id(agent_id)), as_doc_ids(doc_ids)
+        condition = build_filter(self._store.now(), filter)
+        with self._store.catalog.snapshot() as connection:
+            matching = passage_rows(connection, self._store.now(), scope, references, condition)
+            stop = None if limit is None else min(offset + limit, sys.maxsize)
+            rows = list(itertools.islice(matching, min(offset, sys.maxsize), stop))
+            return read_passages(connection, scope, rows, vectors=vectors)
+
+    @store_call
+    def count(self, *, filter: Any = None, agent_id: str | None = None) -> int:  # noqa: A002, ANN401
+        """Return the number of passages that `passages` would return."""
+        scope, condition = Scope(check_agent_id(agent_id)), build_filter(self._store.now(), filter)
+        with self._store.catalog.snapshot() as connection:
+            return sum(1 for _ in passage_rows(connection, self._store.now(), scope, None, condition))
+
+    @store_call
+    def passages_of(self, hits: Iterable[Hit], *, agent_id: str | None = None) -> list[StoredPassage | None]:
+        """Return the passage of each hit with its vector; None where it is gone or the agent may not see it."""
+        scope, now = Scope(check_agent_id(agent_id)), self._store.now()
+        with self._store.catalog.snapshot() as connection:
+            rows = [
+                row_of(connection, now, hit.agent_id, hit.doc_id, hit.chunk_id) if scope.admits(hit.agent_id) else None
+                for hit in hits
+            ]
+            found = read_passages(connection, scope, [row for row in rows if row is not None], vectors=True)
+        passages = iter(found)
+        return [None if row is None else next(passages) for row in rows]
+
     # -- maintenance ----------------------------------------------------------------------------------------------
 
     @store_call
@@ -745,6 +821,24 @@ class AgentView:
         """Return one page of the documents this agent may see, and how many there are; see the indexer's."""
         options: dict[str, Any] = {"filter": filter, "own": own, "limit": limit, "offset": offset}
         return self._indexer.list_documents(agent_id=self._agent, **options)
+
+    def passages(
+        self,
+        doc_ids: str | Iterable[str] | None = None,
+        *,
+        filter: Any = None,  # noqa: A002, ANN401
+        limit: int | None = None,
+        offset: int = 0,
+        vectors: bool = False,
+    ) -> list[StoredPassage]:
+        """Return passages this agent may see; see `DualIndexer.passages`."""
+        return self._indexer.passages(
+            doc_ids, filter=filter, limit=limit, offset=offset, vectors=vectors, agent_id=self._agent
+        )
+
+    def count(self, *, filter: Any = None) -> int:  # noqa: A002, ANN401
+        """Return the number of passages this agent may see."""
+        return self._indexer.count(filter=filter, agent_id=self._agent)
 
     def stats(self) -> StoreStats:
         """Return counts of what this agent may see; `unindexed` and `unpurged` count its own documents only."""

@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SearchMode = Literal["hybrid", "vector", "keyword"]
+ScoreName = Literal["fused", "cosine", "bm25"]
 """Indexes a search uses."""
 
 TextKind = Literal["plain", "markdown", "code"]
@@ -218,6 +223,36 @@ def short_id_of(doc_id: str, chunk_id: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredPassage:
+    """A chunk as the store lists it, with its vector on request.
+
+    Attributes:
+        doc_id: Source document.
+        chunk_id: Ordinal of the chunk in the document.
+        text: The passage, exactly as stored.
+        metadata: Metadata of the document, unchanged.
+        locator: Position for a reader: page, line, sheet, row …
+        agent_id: Owner, or None for shared.
+        whole: Whether the text is the whole document.
+        vector: Embedding in float32, as the model made it; None when it was not asked for.
+    """
+
+    doc_id: str
+    chunk_id: int
+    text: str
+    metadata: Mapping[str, Any]
+    locator: Mapping[str, Any]
+    agent_id: str | None
+    whole: bool
+    vector: npt.NDArray[np.float32] | None = None
+
+    @property
+    def reference(self) -> str:
+        """The document's id when the passage is the whole document, else "doc_id#chunk_id"."""
+        return self.doc_id if self.whole else f"{self.doc_id}#{self.chunk_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class DuplicateSource:
     """Address of a near-duplicate of a hit that was collapsed into it."""
 
@@ -238,7 +273,8 @@ class Hit:
         doc_id: Source document.
         chunk_id: Ordinal of the chunk in the document; (doc_id, chunk_id) is its address.
         text: The passage, exactly as stored.
-        score: Fused score in [0, 1], higher is better; comparable within one search.
+        score: Fused score in [0, 1], higher is better; comparable within one search. With the search option `score` the
+            cosine or the BM25 of the passage.
         metadata: Metadata of the document, unchanged.
         agent_id: Owner, or None for shared.
         start: First character in the document's text.
@@ -326,8 +362,8 @@ class Hits(list[Hit]):
         query: The question.
         searched: Query that was run: the question, completed from the conversation if it was a follow-up.
         mode: Indexes that were used.
-        degraded: One "index: reason" per index that failed, or "query: …" when only the beginning of a long query was
-            searched; empty when all is well.
+        degraded: One "index: reason" per index that failed, "query: …" when only the beginning of a long query was
+            searched, "filter: …" when nothing matched and no document has a key of the filter; empty when all is well.
         trace: Trace of the search, with `explain=True`; else None.
     """
 

@@ -32,8 +32,8 @@ from langchain_agentrag.langchain.search_options import (
 )
 from langchain_agentrag.scope import check_agent_id, require_agent_id
 from langchain_agentrag.search.fusion import FusionName
-from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_count, check_option_names
-from langchain_agentrag.types import Hit, Hits, hit_explanation
+from langchain_agentrag.search.options import OPTIONS, SearchOptions, check_count, check_option_names, check_request
+from langchain_agentrag.types import Hit, Hits, ScoreName, hit_explanation
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
@@ -50,9 +50,9 @@ class HybridRetriever(ConfiguredRetriever):
     error. `history`, which is given per call only, is the conversation before the question, from which a follow-up
     question is completed ("and its price?", "第二个呢").
 
-    Metadata is returned as it was stored, plus `doc_id`, `chunk_id`, `source` (the `doc_id`), the location (`page`,
-    `line` …) and the score, where the metadata has no such key. `Document.id` is the document's id when the passage is
-    the whole document, else "doc_id#chunk_id".
+    Metadata is returned as it was stored, plus `doc_id`, `chunk_id`, `source` (the `doc_id`) and the location (`page`,
+    `line` …), where the metadata has no such key. `Document.id` is the document's id when the passage is the whole
+    document, else "doc_id#chunk_id".
 
     Attributes:
         indexer: The store.
@@ -60,11 +60,11 @@ class HybridRetriever(ConfiguredRetriever):
         agent_id: The bound agent.
         agent_id_key: Key of the run's `configurable` or context that names the agent, instead of `agent_id`.
         when_missing: What a run that names no agent does: "error", or "shared" documents only.
-        filter: Filter of every call.
+        filter: Filter of every call; `where` is taken as well.
         search_type: "hybrid", "vector" (or "similarity"), "keyword" (or "bm25"), "mmr".
         lambda_mult: 1 takes the best hits, 0 the most different ones; .5 for "mmr" by default.
-        score_key: Metadata key of the score, or None to leave it out (needed by wrappers that compare whole documents,
-            such as MultiQueryRetriever).
+        score_key: Metadata key of the score; by default it is left out, so that a passage that two queries find is the
+            same document (MultiQueryRetriever compares whole documents).
         explain: Whether to add `explanation` to the metadata: rank and score in each index, matched words.
         trace_indexes: Whether tracers also see each index as a run within the search, with its hits in its own order.
         safety: Fences the `page_content` of the returned documents, for code that gives it to a model as it is, such as
@@ -87,6 +87,7 @@ class HybridRetriever(ConfiguredRetriever):
     weights: tuple[float, float] | None = option_field("weights")
     fusion: FusionName | None = option_field("fusion")
     fetch_k: int | None = option_field("fetch_k")
+    score: ScoreName | None = option_field("score")
     score_threshold: float | None = option_field("score_threshold")
     max_per_document: int | None = option_field("max_per_document")
     reranker: Any = option_field("reranker", repr=False, exclude=True)
@@ -99,7 +100,7 @@ class HybridRetriever(ConfiguredRetriever):
     before: Any = option_field("before")
     recency: Any = option_field("recency")
     quarantined: bool = option_field("quarantined", default=False)
-    score_key: str | None = "score"
+    score_key: str | None = None
     explain: bool = False
     trace_indexes: bool = False
     safety: PassageSafety | None = Field(default=None, repr=False, exclude=True)
@@ -109,6 +110,9 @@ class HybridRetriever(ConfiguredRetriever):
     def __init__(self, indexer: DualIndexer | None = None, /, **fields: Any) -> None:
         fields = fields if indexer is None else {"indexer": indexer, **fields}
         check_indexer(fields.get("indexer"), type(self).__name__)
+        if "where" in fields:
+            parts = [part for part in (fields.get("filter"), fields.pop("where")) if part is not None]
+            fields["filter"] = {"$and": parts} if len(parts) > 1 else next(iter(parts), None)
         check_option_names(fields, type(self).model_fields, f"{type(self).__name__}()")
         super().__init__(**fields)
 
@@ -133,6 +137,8 @@ class HybridRetriever(ConfiguredRetriever):
     def _check(self) -> HybridRetriever:
         check_agent_binding(self.agent_id, self.agent_id_key)
         self._bound = parse(self.filter)
+        k, options = self._options({})
+        check_request("", k, agent_id=None, options=options)
         return self
 
     # -- other constructors ---------------------------------------------------------------------------------------

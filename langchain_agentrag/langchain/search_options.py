@@ -30,6 +30,9 @@ ENGINE_OPTIONS = tuple(name for name in OPTIONS if name not in {"mode", "diversi
 CALL_OPTIONS = ("search_type", "lambda_mult", *ENGINE_OPTIONS)
 """Options of a LangChain call besides k; `search_type` and `lambda_mult` stand for `mode` and `diversity`."""
 
+CALL_ARGUMENTS = ("k", *CALL_OPTIONS, "where")
+"""Arguments of a LangChain call; `where` is Chroma's name of `filter`."""
+
 _TIME_BOUNDS = ("after", "before")
 _PASSED_ON = frozenset({"verbose"})  # `BaseRetriever.invoke` reads it and passes it on
 _LAMBDA = 0.5  # LangChain's default of lambda_mult
@@ -56,7 +59,7 @@ def engine_options(bound: Filter | None, defaults: Mapping[str, Any], call: Mapp
         FilterError: the call's filter cannot be parsed.
     """
     call = {name: value for name, value in call.items() if name not in _PASSED_ON}
-    check_option_names(call, dict.fromkeys(("k", *CALL_OPTIONS)))
+    check_option_names(call, CALL_ARGUMENTS)
     merged = merge_options(defaults, call)
     search_type, relevance = merged.get("search_type", "hybrid"), merged.get("lambda_mult")
     if search_type not in MODES:
@@ -79,7 +82,16 @@ def merge_options(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[
     """
     call = {name: value for name, value in call.items() if value is not None or name not in _TIME_BOUNDS}
     replaced = {name: defaults[name] for name in _TIME_BOUNDS if name in call and defaults.get(name) is not None}
-    default_filter = conjoin(
-        parse(defaults.get("filter")), time_range_filter(replaced.get("after"), replaced.get("before"))
-    )
-    return {**defaults, **call, "filter": conjoin(default_filter, parse(call.get("filter")))}
+    default_filter = conjoin(filter_of(defaults), time_range_filter(replaced.get("after"), replaced.get("before")))
+    merged = {**defaults, **call, "filter": conjoin(default_filter, filter_of(call))}
+    merged.pop("where", None)
+    return merged
+
+
+def filter_of(options: Mapping[str, Any]) -> Filter | None:
+    """Return `filter` and `where` of some options as one filter.
+
+    Raises:
+        FilterError: one of them cannot be parsed.
+    """
+    return conjoin(parse(options.get("filter")), parse(options.get("where")))

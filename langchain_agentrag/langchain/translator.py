@@ -21,14 +21,14 @@ _COMPARATORS: Mapping[str, str] = {
     Comparator.IN: "$in",
     Comparator.NIN: "$nin",
 }
-_WILDCARDS = frozenset("%_*?")
+_OTHER_WILDCARDS = frozenset("*?")
 
 
 class HybridTranslator(Visitor):
     """Structured query translator for `SelfQueryRetriever(structured_query_translator=…)`.
 
-    Translates every comparator and operator of LangChain at any nesting. `like` is translated where it means "contains"
-    ("%pump%", or no wildcard); other patterns are an error. Dates become dates, so they compare as such.
+    Translates every comparator and operator of LangChain at any nesting. `like` without a wildcard means "contains", as
+    models write it; patterns with `*` or `?` are an error. Dates become dates, so they compare as such.
     """
 
     allowed_comparators = (*(Comparator(name) for name in _COMPARATORS), Comparator.LIKE)
@@ -49,7 +49,7 @@ class HybridTranslator(Visitor):
         self._validate_func(comparison.comparator)
         value = _metadata_value(comparison.value)
         if comparison.comparator == Comparator.LIKE:
-            return {comparison.attribute: {"$contains": _substring(value)}}
+            return {comparison.attribute: _like(value)}
         if comparison.comparator in {Comparator.IN, Comparator.NIN} and not isinstance(value, list | tuple):
             value = [value]
         return {comparison.attribute: {_COMPARATORS[comparison.comparator]: value}}
@@ -61,11 +61,14 @@ class HybridTranslator(Visitor):
         return structured_query.query, {"filter": structured_query.filter.accept(self)}
 
 
-def _substring(pattern: object) -> str:
-    text = pattern.strip("%") if isinstance(pattern, str) else ""
-    if not isinstance(pattern, str) or not text or _WILDCARDS & set(text):
-        raise FilterError(f"Cannot translate `like {pattern!r}`: use `contain` with the text itself.")
-    return text
+def _like(pattern: object) -> dict[str, Any]:
+    if not isinstance(pattern, str) or not pattern or _OTHER_WILDCARDS & set(pattern):
+        raise FilterError(
+            f"Cannot translate `like {pattern!r}`: write a text with % for any text and _ for a character."
+        )
+    text = pattern.strip("%")
+    is_substring = pattern in {text, f"%{text}%"} and not set(text) & {"%", "_", "\\"}
+    return {"$contains": text} if text and is_substring else {"$like": pattern}
 
 
 def _metadata_value(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from langchain_agentrag.errors import FilterError
-from langchain_agentrag.filters import MAX_DEPTH, And, Condition, Filter, Not, Or, parse
+from langchain_agentrag.filters import MAX_DEPTH, ONE_OF, And, Condition, Filter, Not, Or, parse
 
 Filters: TypeAlias = MetadataFilters | MetadataFilter | Mapping[str, Any] | Filter | None
 """Filters of LlamaIndex, or of the engine's own language."""
@@ -27,8 +27,8 @@ _OPERATORS = {
     FilterOperator.GTE: "$gte",
     FilterOperator.LT: "$lt",
     FilterOperator.LTE: "$lte",
-    FilterOperator.IN: "$in",
-    FilterOperator.NIN: "$nin",
+    FilterOperator.IN: ONE_OF,
+    FilterOperator.NIN: ONE_OF,
     FilterOperator.CONTAINS: "$contains",
     FilterOperator.TEXT_MATCH_INSENSITIVE: "$icontains",
 }
@@ -83,4 +83,5 @@ def _leaf(leaf: MetadataFilter) -> Filter:
     name = _OPERATORS.get(operator)
     if name is None:
         raise FilterError(f"Unknown operator {operator!r} on {key!r}: use one of {', '.join(FilterOperator)}.")
-    return Condition(key, name, value)
+    condition = Condition(key, name, value)
+    return Not(condition) if operator == FilterOperator.NIN else condition

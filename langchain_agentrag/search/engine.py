@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from langchain_agentrag.errors import ForkedProcessError, RetrievalError, StoreError, StoreLockedError
-from langchain_agentrag.filters import Filter, conjoin
+from langchain_agentrag.filters import Filter, conjoin, wanted_keys
+from langchain_agentrag.metadata import short_repr
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.search.bm25 import FieldStats, Scorer
 from langchain_agentrag.search.cache import RecentPassages, ResultCache, Ticket
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WIDENING = 4  # factor by which the candidates grow when a limit per document leaves too few
+_MAX_NAMED_KEYS = 5  # of a filter, that are looked for when it matches nothing
+_MAX_LOGGED_NOTES = 100
 _ATTEMPTS = 4  # a search is repeated when a write changed what it was reading
 
 
@@ -141,6 +144,7 @@ class Searcher:
     def __init__(self, store: Store, analyzer: Analyzer) -> None:
         self._store, self._analyzer = store, analyzer
         self.calls, self.recent_passages = store.calls, RecentPassages()
+        self._logged_notes: set[str] = set()  # each is logged once
 
     def can_answer(self, request: SearchRequest) -> bool:
         """Whether the query is not blank and the scope holds documents."""
@@ -166,6 +170,8 @@ class Searcher:
             ranked = self._ranked(query, partitions)
             if attempt == _ATTEMPTS - 1 or self._is_unchanged(request, partitions, version):
                 hits = self._finished(ranked)
+                if not hits and request.condition is not None:
+                    hits.degraded += self._unknown_keys(request.condition, partitions)
                 self.recent_passages.note(request.scope.agent_id, (hit.text for hit in hits))
                 return hits
         raise AssertionError  # the loop returns
@@ -276,6 +282,27 @@ class Searcher:
         terms, _ = self._query_terms(query)
         words = self._analyzer.match_spans(text, terms.get("words", {}).keys())
         return words or self._analyzer.match_spans(text, terms.get("grams", {}).keys())
+
+    def _unknown_keys(self, condition: Filter, partitions: Sequence[VisiblePartition]) -> tuple[str, ...]:
+        """Return a note on the keys that a filter asks for and no visible document has; other agents' do not count."""
+
+        def known(key: str) -> bool:
+            return any(
+                self._store.indexes.cache(visible.partition).has_key(visible.partition, key, visible.condition)
+                for visible in partitions
+            )
+
+        wanted = sorted(key for key in wanted_keys(condition) if not key.startswith("$"))[:_MAX_NAMED_KEYS]
+        unknown = [key for key in wanted if not known(key)]
+        if not unknown or not partitions:
+            return ()
+        rests = [rest for key in unknown if (rest := key.partition(".")[2]) and known(rest)]  # "metadata.type"
+        hint = f"; did you mean {', '.join(map(short_repr, rests))}?" if rests else ""
+        note = f"filter: no document here has the metadata key {', '.join(map(short_repr, unknown))}{hint}"
+        if note not in self._logged_notes:
+            self._logged_notes = {*list(self._logged_notes)[-_MAX_LOGGED_NOTES:], note}
+            logger.warning("%s", note)
+        return (note,)
 
     def _query_terms(self, query: PreparedQuery) -> tuple[TermWeights, TermWeights]:
         """Weighted terms of the query with and without synonyms; terms of the conversation at less weight."""

@@ -112,7 +112,10 @@ def rank_hits(
 
 
 def explain(ranked: RankedHits, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with their explanations; words, spans and term scores are computed when first read."""
+    """Return the hits with their explanations and the score asked for.
+
+    Words, spans and term scores are computed when first read.
+    """
     request, ranking, scorer = ranked.query.request, ranked.ranking, ranked.candidates.scorer
     vector, keyword = ranked.candidates.vector, ranked.candidates.keyword
     vector_ranks = {row: rank for rank, row in enumerate(vector.ranking, 1)}
@@ -138,7 +141,8 @@ def explain(ranked: RankedHits, hits: Sequence[Hit]) -> list[Hit]:
             steps=tuple(steps),
             matches=matches,
         )
-        explained.append(replace(hit, explanation=explanation))
+        score = hit.score if request.score == "fused" else ranking.returned[row]
+        explained.append(replace(hit, explanation=explanation, score=score))
     return explained
 
 
@@ -209,7 +213,7 @@ def _dropped_candidates(connection: sqlite3.Connection, request: SearchRequest, 
         if row not in stored or not request.scope.admits(stored[row].owner):
             continue
         chunk, score = stored[row], ranking.scores[row]
-        if score < request.score_threshold:
+        if request.score_threshold is not None and ranking.returned[row] < request.score_threshold:
             reason = f"below the threshold of {request.score_threshold:g}"
         elif place[row] > last or request.max_per_document is None:
             reason = f"behind the first {request.k}"

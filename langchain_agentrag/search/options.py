@@ -30,7 +30,7 @@ from langchain_agentrag.search.rerank import Reranker, check_reranker
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.text.tokenizer import has_content
 from langchain_agentrag.times import EPOCH, check_duration, check_time
-from langchain_agentrag.types import SearchMode
+from langchain_agentrag.types import ScoreName, SearchMode
 
 DEFAULT_WEIGHTS = (0.5, 0.5)
 """Share of (vector, keyword) under a fusion rule that does not choose it per query."""
@@ -46,6 +46,8 @@ MAX_NEIGHBOURS = 50
 
 NEAR_DUPLICATE = 0.8
 """Jaccard similarity of two passages from which on `collapse=True` makes them one."""
+
+_SCORE_RANGES = {"fused": (0.0, 1.0), "cosine": (-1.0, 1.0), "bm25": (0.0, math.inf)}
 
 _FETCH_FACTOR = 4  # fetch_k by default, in units of k, when a later stage chooses among the candidates
 
@@ -66,6 +68,19 @@ def _check_share(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= cast("float", value) <= 1:
         raise InvalidQueryError(f"Cannot search with {name}={short_repr(value)}: it is a number from 0 to 1.")
     return float(value)
+
+
+def _check_number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not abs(cast("float", value)) <= sys.float_info.max:
+        raise InvalidQueryError(f"Cannot search with {name}={short_repr(value)}: it is a finite number.")
+    return float(value)
+
+
+def _check_score(_name: str, value: object) -> ScoreName:
+    for score in get_args(ScoreName):
+        if value == score:
+            return score  # type: ignore[no-any-return]
+    raise InvalidQueryError(f"Unknown score {value!r}: choose one of {', '.join(get_args(ScoreName))}.")
 
 
 def _check_seconds(name: str, value: object) -> float:
@@ -161,9 +176,13 @@ class SearchOptions(TypedDict, total=False):
         check_count, "a whole number >= 1", "k, or 4 k if a later stage chooses among the candidates",
         "Candidates that `collapse`, `reranker`, `diversity` and `neighbours` choose from; at least k.",
     )]  # fmt: skip
+    score: Annotated[ScoreName, Option(
+        _check_score, '"fused", "cosine", "bm25"', '"fused"',
+        "Score that hits have and `score_threshold` means; the order of the hits stays the same.",
+    )]  # fmt: skip
     score_threshold: Annotated[float | None, Option(
-        _check_share, "0 to 1", "0",
-        "Lowest score of a hit, both fused and, with a reranker, reranked.",
+        _check_number, "0 to 1, a cosine, or a BM25", "none",
+        "Lowest score of a hit; of a fused score also after the reranker.",
     )]  # fmt: skip
     max_per_document: Annotated[int | None, Option(
         check_count, "a whole number >= 1", "no limit", "Most hits of one document.",
@@ -269,7 +288,8 @@ class SearchRequest:
     filter_text: str = ""
     weights: tuple[float, float] | None = None
     fusion: FusionName = "adaptive"
-    score_threshold: float = 0.0
+    score: ScoreName = "fused"
+    score_threshold: float | None = None
     max_per_document: int | None = None
     diversity: float = 0.0
     reranker: Reranker | None = None
@@ -359,7 +379,7 @@ def check_request(
     words = "; ".join(f"{name} {_words(values[name])}" for name in ("filter", "after", "before") if name in values)
     for name in ("after", "before"):
         checked.pop(name, None)
-    return SearchRequest(
+    request = SearchRequest(
         query if len(query) <= MAX_QUERY else query.strip()[:MAX_QUERY],
         Scope(check_agent_id(agent_id)),
         wanted,
@@ -370,6 +390,26 @@ def check_request(
         query_length=len(query) if len(query) <= MAX_QUERY else len(query.strip()),
         **checked,
     )
+    _check_score_options(request)
+    return request
+
+
+def _check_score_options(request: SearchRequest) -> None:
+    """Refuse a score that the search does not compute, and a threshold outside of the range of the score."""
+    score, threshold = request.score, request.score_threshold
+    computed = {"fused": True, "cosine": request.uses_vector_index, "bm25": request.uses_keyword_index}
+    if not computed[score]:
+        index = "vector" if score == "cosine" else "keyword"
+        raise InvalidQueryError(
+            f"Cannot search with score={score!r} without the {index} index: choose another mode or other weights."
+        )
+    lowest, highest = _SCORE_RANGES[score]
+    if threshold is not None and not lowest <= threshold <= highest:
+        span = f"from {lowest:g} to {highest:g}" if highest < math.inf else f">= {lowest:g}"
+        other = '; to compare it with cosines set score="cosine", with BM25 score="bm25"' if score == "fused" else ""
+        raise InvalidQueryError(
+            f"Cannot search with score_threshold={threshold:g}: a {score} score is a number {span}{other}."
+        )
 
 
 _COUNT_NAMES = frozenset({

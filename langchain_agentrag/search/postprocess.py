@@ -77,11 +77,14 @@ def _rerank(ranked: RankedHits, hits: list[Hit]) -> list[Hit]:
     for hit in hits:
         if address(hit) not in kept:
             ranked.drop(hit, "left out by the reranker")
+    threshold = request.score_threshold
+    if request.score != "fused" or threshold is None:
+        return result.hits
     # the threshold applies to the scores that are returned, and these are new
     for hit in result.hits:
-        if hit.score < request.score_threshold:
-            ranked.drop(hit, f"below the threshold of {request.score_threshold:g}")
-    return [hit for hit in result.hits if hit.score >= request.score_threshold]
+        if hit.score < threshold:
+            ranked.drop(hit, f"below the threshold of {threshold:g}")
+    return [hit for hit in result.hits if hit.score >= threshold]
 
 
 def _diversify(ranked: RankedHits, hits: list[Hit]) -> list[Hit]:

@@ -93,6 +93,7 @@ class Ranking:
     Attributes:
         weights: Weight of each index, (vector, keyword).
         scores: Row → fused score.
+        returned: Row → the score that the request asks for, which its threshold applies to.
         recency_boosts: Row → part of the score that recency added.
         other_speakers: Row → speakers named by the query, for rows of other speakers.
         order: All rows, best first.
@@ -101,6 +102,7 @@ class Ranking:
 
     weights: Weights
     scores: Mapping[int, float]
+    returned: Mapping[int, float]
     recency_boosts: Mapping[int, float]
     other_speakers: Mapping[int, str]
     order: list[int]
@@ -117,9 +119,14 @@ def rank(connection: sqlite3.Connection, query: PreparedQuery, candidates: Candi
     boosts = _recency_boosts(connection, query, live, scores)
     scores |= {row: min(1.0, scores[row] + boost) for row, boost in boosts.items()}
     order = _ordered(scores, candidates.vector.raw, live)
-    good = ((row, live[row].document) for row in order if scores[row] >= request.score_threshold)
+    returned: Mapping[int, float] = scores
+    if request.score != "fused":
+        raw = candidates.vector.raw if request.score == "cosine" else candidates.keyword.raw
+        returned = {row: raw.get(row, 0.0) for row in scores}
+    threshold = request.score_threshold
+    good = ((row, live[row].document) for row in order if threshold is None or returned[row] >= threshold)
     best = cap_per_group(good, request.max_per_document)[: request.fetch_k]
-    return Ranking(weights, scores, boosts, others, order, best)
+    return Ranking(weights, scores, returned, boosts, others, order, best)
 
 
 def cap_per_group(rows: Iterable[tuple[_Row, Hashable]], limit: int | None) -> list[_Row]:

@@ -87,6 +87,10 @@ class Column:
         matches = np.array([condition.test(value, present) for value, present in self._values], dtype=np.bool_)
         return matches[self.codes]
 
+    def present(self) -> Mask:
+        """Return the mask of rows that have the key."""
+        return np.array([present for _, present in self._values], dtype=np.bool_)[self.codes]
+
     def _encode(self, value: Any, present: bool) -> int:  # noqa: ANN401, FBT001
         # type and repr keep 1, 1.0, True and "1" apart, and make lists and dicts hashable
         key: Hashable = (type(value), value) if isinstance(value, str) else (type(value), repr(value), present)
@@ -163,6 +167,17 @@ class ColumnarCache:
             self._refresh(state)
             mask = None if condition is None else self._mask(condition)  # may load new rows
             return self._rows if mask is None else self._rows[mask]
+
+    def has_key(self, state: PartitionRow, key: str, condition: Filter | None) -> bool:
+        """Return whether a live row that matches a filter has a metadata key or dotted path."""
+        with self._guard:
+            self._refresh(state)
+            self._load_columns(Condition(key, "$exists", True))  # noqa: FBT003  (a value of the filter language)
+            mask = None if condition is None else self._mask(condition)  # may load new rows
+            column = self._columns[key]
+            return isinstance(column, TimeColumn) or bool(
+                np.any(column.present() if mask is None else column.present() & mask)
+            )
 
     def nearest(
         self, state: PartitionRow, vector: Vectors, limit: int, condition: Filter | None, *, after: int = -1

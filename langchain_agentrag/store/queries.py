@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from langchain_agentrag import metadata as codec
 from langchain_agentrag.errors import InvalidQueryError
 from langchain_agentrag.filters import Filter, match
@@ -15,12 +17,12 @@ from langchain_agentrag.metadata import is_storable, short_repr
 from langchain_agentrag.scope import Scope
 from langchain_agentrag.store.calls import RunningCalls, store_call
 from langchain_agentrag.store.catalog import Catalog, select_in
-from langchain_agentrag.store.columnar_cache import filter_view, unpack_vectors
+from langchain_agentrag.store.columnar_cache import filter_view, read_vectors, unpack_vectors
 from langchain_agentrag.store.protocols import Vectors
 from langchain_agentrag.store.schema import QUARANTINED
 from langchain_agentrag.text.chunking import speaker_of
 from langchain_agentrag.times import document_time, to_microseconds
-from langchain_agentrag.types import DocumentEntry, Passage, SourceDocument
+from langchain_agentrag.types import DocumentEntry, Passage, SourceDocument, StoredPassage, split_reference
 
 
 class ScoringRow(NamedTuple):
@@ -366,6 +368,89 @@ def _document_entry(doc_id: str, owner: str | None, metadata: Mapping[str, Any],
     return DocumentEntry(
         doc_id, doc_id if source is None else str(source), chunks, document_time(metadata), owner, quarantined
     )
+
+
+def passage_rows(
+    connection: sqlite3.Connection,
+    now: datetime,
+    scope: Scope,
+    references: Sequence[str] | None,
+    condition: Filter | None,
+) -> Iterator[int]:
+    """Yield the rows of the passages in a scope: the agent's documents, then the shared ones, in document order.
+
+    A shared document is left out where the agent has one of the same id, as in every read by id.
+
+    Args:
+        connection: A connection to the catalog.
+        now: The present.
+        scope: Whose documents.
+        references: Ids of documents, of which all passages are yielded, or of passages; None for all.
+        condition: Filter of the passages, or None.
+    """
+    wanted = None if references is None else set(references)
+    addresses = [address for reference in references or () if (address := split_reference(reference))]
+    doc_ids = list(dict.fromkeys([*(references or ()), *(doc_id for doc_id, _ in addresses)]))
+    query = (
+        "SELECT c.row, d.doc_id, c.ordinal, d.text IS NULL, d.metadata, c.locator FROM chunks c "
+        "JOIN documents d ON d.id = c.document JOIN partitions p ON p.id = d.partition "
+        f"WHERE p.owner IS ? AND {NOT_EXPIRED}"
+    )
+    order = " ORDER BY d.id, c.ordinal"
+    hidden: set[str] = set()
+    for owner in reversed(scope.owners):
+        parameters = (owner, to_microseconds(now))
+        rows: Iterable[Any] = (
+            connection.execute(query + order, parameters)
+            if wanted is None
+            else select_in(connection, f"{query} AND d.doc_id IN (...){order}", doc_ids, before=parameters)
+        )
+        own: set[str] = set()
+        for row, doc_id, ordinal, whole, metadata, locator in rows:
+            if doc_id in hidden:
+                continue
+            own.add(doc_id)
+            reference = doc_id if whole else f"{doc_id}#{ordinal}"
+            if wanted is not None and doc_id not in wanted and reference not in wanted:
+                continue
+            if condition is None or match(condition, filter_view(owner, doc_id, codec.decode(metadata), locator)):
+                yield row
+        hidden |= own
+
+
+def read_passages(
+    connection: sqlite3.Connection, scope: Scope, rows: Sequence[int], *, vectors: bool
+) -> list[StoredPassage]:
+    """Return the passages of rows in a scope, in the order of the rows; others are left out."""
+    stored = stored_rows(connection, rows)
+    by_row: dict[int, Vectors] = {}
+    if vectors:
+        live, matrix = read_vectors(connection, np.array(rows, dtype=np.int64))
+        by_row = dict(zip(live.tolist(), matrix, strict=True))
+    return [
+        StoredPassage(
+            chunk.doc_id,
+            chunk.ordinal,
+            chunk.text,
+            codec.decode(chunk.metadata),
+            parse_locator(chunk.locator),
+            chunk.owner,
+            chunk.whole,
+            by_row.get(row),
+        )
+        for row in rows
+        if (chunk := stored.get(row)) is not None and scope.admits(chunk.owner)
+    ]
+
+
+def row_of(connection: sqlite3.Connection, now: datetime, owner: str | None, doc_id: str, ordinal: int) -> int | None:
+    """Return the row of a chunk by its address; None when there is none or it has expired."""
+    document = find_document(connection, owner, doc_id, now)
+    if document is None:
+        return None
+    query = "SELECT row FROM chunks WHERE document = ? AND ordinal = ?"
+    found = connection.execute(query, (document.key, ordinal)).fetchone()
+    return None if found is None else found[0]
 
 
 def _owner_documents(

@@ -23,11 +23,12 @@ from langchain_agentrag.agent.recorder import MemoryRecorder
 from langchain_agentrag.connectors.memory import MemoryTable, Turn
 from langchain_agentrag.embedding import background_cosine, resolve_embedder
 from langchain_agentrag.errors import InvalidQueryError, ScopeError
+from langchain_agentrag.filters import match
 from langchain_agentrag.langgraph import HybridStore
 from langchain_agentrag.langgraph.items import StoreItemRecord, item_id, new_item
 from langchain_agentrag.scope import resolve_owner
 from langchain_agentrag.types import DocumentEntry, Hit
-from tests.contracts.reference import ReferenceStore, Window
+from tests.contracts.reference import ReferenceStore, Window, filter_view
 
 CHUNKING = Chunking(size=40)  # small, so that ordinary test texts make several chunks
 ANALYZER = Analyzer()
@@ -262,7 +263,9 @@ class World:
         options = {"mode": mode, "fusion": fusion, "weights": weights, "filter": where, "recency": recency}
         options |= {"after": window[0], "before": window[1], "quarantined": quarantined}
         hits = self._face(agent).search(query, k, **options)
-        assert hits.degraded == (), hits.degraded
+        notes = [note for note in hits.degraded if not note.startswith("filter: ")]
+        assert notes == []
+        assert not hits or hits.degraded == (), hits.degraded
         expected = self.model.search(
             query,
             k,
@@ -282,6 +285,7 @@ class World:
             twin = self.twin(agent, quarantined=quarantined)
             alone = (twin if agent is None else twin.for_agent(agent)).search(query, k, **options)
             _same(list(hits), list(alone), f"{label}, against a store of its own")
+            assert hits.degraded == alone.degraded, label
             if self.searches % 3 == 0:
                 self._second_stage(agent, query, k, options)
         self.searches += 1
@@ -340,6 +344,24 @@ class World:
         assert [(doc.agent_id, doc.doc_id, doc.text, doc.metadata) for doc in documents] == [
             (doc.agent_id, doc.doc_id, doc.text, doc.metadata) for doc in document
         ]
+
+    def passages(self, agent: str | None, doc_ids: list[str] | None, where: object) -> None:
+        """The passages an agent may list, its own before the shared ones, with their vectors, and how many there are."""
+        owners = [None] if agent is None else [agent, None]
+        documents = [document for owner in owners for document in self.model.owned(owner)]
+        expected = [
+            (document.agent_id, document.doc_id, chunk.chunk_id, chunk.text)
+            for document in documents
+            if document is self.model.read(agent, document.doc_id) and (doc_ids is None or document.doc_id in doc_ids)
+            for chunk in self.model.spans(document)
+            if match(where, filter_view(document, chunk))
+        ]
+        face = self._face(agent)
+        found = face.passages(doc_ids, filter=where, vectors=True)
+        assert [(one.agent_id, one.doc_id, one.chunk_id, one.text) for one in found] == expected
+        assert all(one.vector is not None and len(one.vector) for one in found)
+        if doc_ids is None:
+            assert face.count(filter=where) == len(expected)
 
     def stats(self, agent: str | None) -> None:
         """An agent's counts are of what it may see; the administrator's of everything."""

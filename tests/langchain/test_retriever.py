@@ -107,6 +107,13 @@ def test_options_of_tracing_are_not_options_of_the_search(retriever):
         {"reranker": 5},
         {"agent_id": ""},
         {"filter": {"a": {"$like": 1}}},
+        {"where": {"a": {"$like": 1}}},
+        {"filter": len},
+        {"score": "distance"},
+        {"score": "cosine", "score_threshold": -1.5},
+        {"score": "bm25", "search_type": "vector"},
+        {"score": "cosine", "search_type": "keyword"},
+        {"score": "bm25", "weights": (1, 0)},
     ],
 )
 def test_wrong_settings_are_refused_when_the_retriever_is_made(indexer, wrong):
@@ -145,7 +152,7 @@ def test_wrong_options_of_a_call_are_refused(retriever, wrong):
     with pytest.raises(InvalidQueryError):
         retriever.invoke("E1102", **wrong)
     with pytest.raises(FilterError):
-        retriever.invoke("E1102", filter={"a": {"$like": "x"}})
+        retriever.invoke("E1102", filter={"a": {"$regex": "x"}})
 
 
 @pytest.mark.parametrize("search_type", ["hybrid", "vector", "similarity", "keyword", "bm25", "mmr"])
@@ -164,7 +171,7 @@ def test_scores_are_in_the_unit_interval_whatever_the_length_of_vectors_and_a_th
 
     with DualIndexer(tmp_path / "store", Unnormalised()) as indexer:
         indexer.index_documents(MANUAL)
-        retriever = HybridRetriever(indexer=indexer, k=4)
+        retriever = HybridRetriever(indexer=indexer, k=4, score_key="score")
         scores = [document.metadata["score"] for document in retriever.invoke("E1102 spindle overheats")]
         assert all(isinstance(score, float) and 0 <= score <= 1 for score in scores)
         assert scores == sorted(scores, reverse=True)
@@ -226,7 +233,7 @@ class CrossEncoder:
     ids=["compressor", "cross-encoder", "function"],
 )
 async def test_any_reranker_decides_the_order_and_the_score(indexer, reranker):
-    retriever = HybridRetriever(indexer=indexer, k=1, fetch_k=4, reranker=reranker)
+    retriever = HybridRetriever(indexer=indexer, k=1, fetch_k=4, reranker=reranker, score_key="score")
     (document,) = retriever.invoke("E1102")
     assert document.id == "d"
     assert 0.9 < document.metadata["score"] <= 1
@@ -245,18 +252,39 @@ def test_a_broken_reranker_leaves_the_order_of_the_search(indexer, broken):
     assert HybridRetriever(indexer=indexer, k=3, reranker=broken).invoke("E1102") == plain
 
 
-def test_metadata_comes_back_whole_and_the_score_key_can_be_moved_or_left_out(tmp_path):
+def test_metadata_comes_back_whole_and_the_score_is_added_on_request(tmp_path):
     own = {"score": 5, "doc_id": "mine", "嵌套": {"列表": [1, None, "中"]}}
     with DualIndexer(tmp_path / "store", "hash") as indexer:
         indexer.index_documents([Document("文本 text", id="x", metadata=own)])
         (document,) = HybridRetriever(indexer=indexer).invoke("文本")
         assert own.items() <= document.metadata.items()
+        assert document.metadata.keys() - own.keys() == {"chunk_id", "line"}
         (moved,) = HybridRetriever(indexer=indexer, score_key="relevance").invoke("文本")
         assert (moved.metadata["score"], 0 <= moved.metadata["relevance"] <= 1) == (5, True)
-        (without,) = HybridRetriever(indexer=indexer, score_key=None).invoke("文本")
-        assert "relevance" not in without.metadata
         (explained,) = HybridRetriever(indexer=indexer, explain=True).invoke("文本")
         assert explained.metadata["explanation"]["keyword"]["rank"] == 1
+
+
+@pytest.mark.parametrize("search_type", ["hybrid", "vector", "keyword", "mmr"])
+def test_a_passage_that_several_queries_find_is_the_same_document(indexer, search_type):
+    retriever = HybridRetriever(indexer=indexer, k=9, search_type=search_type)
+    first, second = (retriever.invoke(query) for query in ("E1102 主轴 spindle", "spindle overheats 主轴过热 E1102"))
+    shared = set(ids(first)) & set(ids(second))
+    assert shared
+    assert all([d for d in first if d.id == one] == [d for d in second if d.id == one] for one in shared)
+
+
+def test_where_is_taken_as_filter(indexer):
+    indexer.index_documents([Document("E1102 手册", id=name, metadata={"kind": name}) for name in ("x", "y")])
+    retriever = HybridRetriever(indexer=indexer)
+    assert ids(retriever.invoke("E1102", where={"kind": "x"})) == ["x"]
+    assert retriever.invoke("E1102", where={"kind": "x"}, filter={"kind": "y"}) == []
+    bound = HybridRetriever(indexer=indexer, where={"kind": "x"})
+    assert ids(bound.invoke("E1102")) == ids(bound.for_agent("lina").invoke("E1102")) == ["x"]
+    assert bound.invoke("E1102", where={"kind": "y"}) == []
+    assert HybridRetriever(indexer=indexer, where={"kind": "x"}, filter={"kind": "y"}).invoke("E1102") == []
+    with pytest.raises(FilterError, match="function"):
+        retriever.invoke("E1102", filter=lambda document: True)
 
 
 # -- identity ---------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ async def test_in_contextual_compression(retriever):
 
 
 async def test_in_multi_query_each_document_comes_once(indexer):
-    retriever = HybridRetriever(indexer=indexer, k=2, score_key=None)
+    retriever = HybridRetriever(indexer=indexer, k=2)
     model = FakeListChatModel(responses=["主轴过热\nspindle overheats\nE1102 滤网"])
     wrapper = MultiQueryRetriever.from_llm(retriever=retriever, llm=model)
     documents = wrapper.invoke("why is it hot?")

@@ -349,8 +349,8 @@ def duplicates_theirs(folder: Path) -> Outcome:
 
 def duplicates_ours(folder: Path) -> Outcome:
     with hybrid(folder, GUIDE) as indexer:
-        documents = several_queries(HybridRetriever(indexer=indexer, score_key=None))
-        return len(documents) == 1, "once, with score_key=None"
+        documents = several_queries(HybridRetriever(indexer=indexer))
+        return len(documents) == 1, "once"
 
 
 CORPUS = [

@@ -279,6 +279,10 @@ class Agents(RuleBasedStateMachine):
         where = data.draw(st.none() | hostile(self.agents))
         self.world.list_documents(self.who(data), limit, own=own, where=where)
 
+    @rule(data=st.data(), doc_ids=st.none() | st.lists(st.sampled_from(DOC_IDS), max_size=3))
+    def list_passages(self, data: st.DataObject, doc_ids: list[str] | None) -> None:
+        self.world.passages(self.who(data), doc_ids, data.draw(hostile(self.agents)))
+
     @rule(data=st.data())
     def count(self, data: st.DataObject) -> None:
         self.world.stats(self.who(data))

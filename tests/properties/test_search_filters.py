@@ -38,15 +38,19 @@ def leaves() -> st.SearchStrategy[dict]:
     single = st.tuples(key, st.sampled_from(["$eq", "$ne", "$contains"]), value)
     listed = st.tuples(key, st.sampled_from(["$in", "$nin"]), st.lists(value, max_size=3))
     ordered = st.tuples(key, st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), st.sampled_from(ORDERED))
+    between = st.tuples(key, st.just("$between"), st.tuples(st.sampled_from(ORDERED), st.sampled_from(ORDERED)))
+    pattern = st.tuples(key, st.sampled_from(["$like", "$ilike", "$icontains"]), st.text("zh中文d1%_", max_size=3))
     exists = st.tuples(key, st.just("$exists"), st.booleans())
-    return plain | (single | listed | ordered | exists).map(lambda part: {part[0]: {part[1]: part[2]}})
+    return plain | (single | listed | ordered | between | pattern | exists).map(
+        lambda part: {part[0]: {part[1]: part[2]}}
+    )
 
 
 def joined(parts: st.SearchStrategy[dict]) -> st.SearchStrategy[dict]:
     several = st.lists(parts, max_size=3)
-    return st.tuples(st.sampled_from(["$and", "$or"]), several).map(lambda pair: {pair[0]: pair[1]}) | parts.map(
-        lambda part: {"$not": part}
-    )
+    return st.tuples(st.sampled_from(["$and", "$or", "$not"]), several).map(
+        lambda pair: {pair[0]: pair[1]}
+    ) | parts.map(lambda part: {"$not": part})
 
 
 FILTERS = st.recursive(leaves(), joined, max_leaves=6)
@@ -74,7 +78,7 @@ def agree(indexer: DualIndexer, documents: list[SourceDocument], agent: str | No
     for mode in MODES:
         hits = indexer.search(WORD, len(documents) + 1, agent_id=agent, filter=where, mode=mode)
         assert {hit.doc_id for hit in hits} == expected, mode
-        assert hits.degraded == ()
+        assert all(note.startswith("filter: ") and not expected for note in hits.degraded)
         few = indexer.search(WORD, 1, agent_id=agent, filter=where, mode=mode)
         assert len(few) == min(1, len(expected))
 
@@ -156,3 +160,28 @@ def test_a_filter_on_the_agent_narrows_and_never_widens(agent_filter, options):
             assert doc_ids == {
                 name for name, owner in (("s", None), ("a", "a")) if filters.match(agent_filter, {"agent_id": owner})
             }
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_a_filter_on_a_key_that_no_visible_document_has_says_so_once(options, caplog):
+    hidden = SourceDocument("old", f"{WORD} old", {"gone": 1, "expires_at": datetime(2020, 1, 1, tzinfo=UTC)})
+    documents = [SourceDocument("d", f"{WORD} 文档", {"t": "x", "语言": "中文"}), hidden]
+    with store(documents, None, **options) as indexer:
+        indexer.index_documents([SourceDocument("o", f"{WORD} private", {"secret": 1})], "otto")
+
+        def notes(where, agent=None, mode="hybrid"):
+            return indexer.search(WORD, 5, filter=where, agent_id=agent, mode=mode).degraded
+
+        for mode in MODES:
+            (note,) = notes({"metadata.t": "x"}, mode=mode)
+            assert note == "filter: no document here has the metadata key 'metadata.t'; did you mean 't'?"
+        assert caplog.text.count("'metadata.t'") == 1
+        # keys of other agents and of expired documents are not known either
+        assert notes({"secret": 1}) == notes({"secret": 1}, "lina") != ()
+        assert notes({"metadata.secret": 1}, "lina") == (
+            "filter: no document here has the metadata key 'metadata.secret'",
+        )
+        assert "gone" in str(notes({"gone": 1}))
+        for where in ({"t": "y"}, {"语言": "英文"}, {"$not": {"none": 1}}, {"none": {"$ne": 1}}, {"none": None}):
+            assert notes(where) == ()
+        assert notes({"secret": 2}, "otto") == ()
