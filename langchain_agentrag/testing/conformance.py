@@ -40,7 +40,7 @@ def outcomes(suite: object) -> dict[str, str]:
     return results
 
 
-def conformance_table(candidates: Mapping[str, Any]) -> str:
+def conformance_table(candidates: Mapping[str, object]) -> str:
     """Run conformance suites and return a Markdown table: one row per check, one column per candidate.
 
     Args:
