@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from langchain_agentrag.guard.operations import Operations
     from langchain_agentrag.guard.tool_rules import GuardedTool, NothingDone, ToolRule
     from langchain_agentrag.indexer import AgentView, DualIndexer
+    from langchain_agentrag.langchain.memory_tools import create_memory_tools
     from langchain_agentrag.langchain.middleware import (
         MemoryRecorderMiddleware,
         RetrievalBudgetMiddleware,
@@ -79,6 +80,7 @@ __all__ = [
     "ToolGuardMiddleware",
     "ToolRule",
     "check_citations",
+    "create_memory_tools",
     "model_judge",
     "quarantined",
     "run_agent",
@@ -102,6 +104,7 @@ __getattr__ = lazy_getattr(
         "guard.operations": ["Operations"],
         "guard.tool_rules": ["GuardedTool", "NothingDone", "ToolRule"],
         "indexer": ["AgentView", "DualIndexer"],
+        "langchain.memory_tools": ["create_memory_tools"],
         "langchain.middleware": ["MemoryRecorderMiddleware", "RetrievalBudgetMiddleware", "ToolGuardMiddleware"],
         "langchain.record_manager": ["HybridRecordManager"],
         "langchain.retriever": ["HybridRetriever"],

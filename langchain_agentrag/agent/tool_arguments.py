@@ -39,7 +39,8 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "filter": ("filters", "where"),
     "after": ("since", "from", "start", "start_date", "from_date"),
     "before": ("until", "to", "end", "end_date", "to_date"),
-    "doc_id": ("document_id", "id"),
+    "text": ("content", "memory", "note", "fact"),
+    "doc_id": ("document_id", "memory_id", "id"),
     "chunk_id": ("chunk",),
 }
 

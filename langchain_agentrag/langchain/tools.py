@@ -62,8 +62,8 @@ class StoreBinding(BaseModel):
         super().__init__(**fields)
 
 
-class _StoreTool(StoreBinding, BaseTool):
-    """Base of `SearchTool` and `ReadTool`.
+class StoreTool(StoreBinding, BaseTool):
+    """Base of the tools over a store.
 
     Attributes:
         max_chars: Approximate maximum length of a reply in characters.
@@ -80,7 +80,7 @@ class _StoreTool(StoreBinding, BaseTool):
     _replies: ToolReplies = PrivateAttr()
 
     @model_validator(mode="after")
-    def _check(self) -> _StoreTool:
+    def _check(self) -> StoreTool:
         check_agent_binding(self.agent_id, self.agent_id_key)
         self._bound = parse(self.filter)
         if self.handle_validation_error is True:
@@ -115,7 +115,7 @@ class _StoreTool(StoreBinding, BaseTool):
         return text.format(about=self._replies.about, **names)
 
 
-class SearchTool(_StoreTool):
+class SearchTool(StoreTool):
     """Tool `search`: returns doc_id, chunk_id and snippet of the passages that answer a question.
 
     The agent is bound at construction or comes from the run. It is not an argument, so a model cannot choose one. The
@@ -187,7 +187,7 @@ class SearchTool(_StoreTool):
     def _reply(self, hits: Hits, query: str, call_options: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         if not hits and not any(char.isalnum() for char in query):
             return self._replies.empty_query(), []
-        hits = Hits(filter(_has_evidence, hits), query=hits.query, mode=hits.mode, degraded=hits.degraded)
+        hits = Hits(filter(has_evidence, hits), query=hits.query, mode=hits.mode, degraded=hits.degraded)
         bounds = {name: call_options[name] for name in ("after", "before") if name in call_options}
         condition = {**call_options.get("filter", {}), **bounds}
         text = self._replies.search_results(
@@ -196,7 +196,7 @@ class SearchTool(_StoreTool):
         return text, [hit_record(hit) for hit in hits]
 
 
-class ReadTool(_StoreTool):
+class ReadTool(StoreTool):
     """Tool `read`: returns the full text of a chunk, with neighbouring chunks on request, up to `max_chars`.
 
     The artifact is a list with one JSON-safe record.
@@ -295,7 +295,7 @@ def _call_options(where: dict[str, Any] | None, after: str, before: str) -> dict
     return {name: value for name, value in arguments.items() if value}
 
 
-def _has_evidence(hit: Hit) -> bool:
+def has_evidence(hit: Hit) -> bool:
     """Whether a word of the query matched or the vector score reaches `_MIN_VECTOR_SCORE`."""
     vector, keyword = hit.explanation.vector, hit.explanation.keyword
     return keyword is not None or (vector is not None and vector.score >= _MIN_VECTOR_SCORE)

@@ -8,6 +8,9 @@
             assert_isolated(indexer)
 
 Both only read, and take a bounded time on a store of any size: they check a random sample, chosen by a seed.
+
+The modules beside have conformance suites to inherit from: `search` for retrievers, vector stores and wrappers,
+`langgraph` for stores, `indexes` for index backends, `llama_index` for LlamaIndex's classes.
 """
 
 from __future__ import annotations

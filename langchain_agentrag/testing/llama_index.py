@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -29,13 +29,19 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
+from langchain_agentrag.testing.conformance import conformance_table, expect, outcomes
+
+__all__ = [
+    "RetrieverConformance",
+    "VectorStoreConformance",
+    "conformance_table",
+    "expect",
+    "outcomes",
+    "owner_filter",
+    "run_counting_ticks",
+]
+
 T = TypeVar("T")
-
-
-def expect(condition: object, message: str) -> None:
-    """Raise AssertionError unless a condition holds; works under `python -O`."""
-    if not condition:
-        raise AssertionError(message)
 
 
 async def run_counting_ticks(work: Callable[[], Awaitable[T]]) -> tuple[T, int]:
@@ -58,50 +64,6 @@ async def run_counting_ticks(work: Callable[[], Awaitable[T]]) -> tuple[T, int]:
         return await running
     finally:
         ticker.cancel()
-
-
-OK = "yes"
-
-
-def outcomes(suite: Any) -> dict[str, str]:
-    """Run the checks of a suite and return for each "yes" or the reason of its failure, in the suite's order."""
-    results = {}
-    for name in _check_names(suite):
-        try:
-            getattr(suite, name)()
-        except Exception as error:  # noqa: BLE001  any error of a candidate is a result
-            reason = str(error).splitlines()[0] if str(error) else ""
-            kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            results[name] = f"{kind}{reason}"
-        else:
-            results[name] = OK
-    return results
-
-
-def conformance_table(candidates: Mapping[str, Any]) -> str:
-    """Run conformance suites and return a Markdown table: one row per check, one column per candidate.
-
-    Args:
-        candidates: Name → an instance of a conformance class; all of the same kind.
-    """
-    results = {name: outcomes(suite) for name, suite in candidates.items()}
-    checks = list(dict.fromkeys(check for by_check in results.values() for check in by_check))
-    lines = [f"| check | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
-    for check in checks:
-        cells = [_format_cell(by_check.get(check, "")) for by_check in results.values()]
-        lines.append(f"| {check.removeprefix('test_').replace('_', ' ')} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _check_names(suite: Any) -> list[str]:
-    ordered = [name for kind in reversed(type(suite).__mro__) for name in vars(kind)]
-    return [name for name in dict.fromkeys(ordered) if name.startswith("test_")]
-
-
-def _format_cell(outcome: str, max_chars: int = 70) -> str:
-    text = outcome if outcome == OK else f"**no**: {outcome}"
-    text = text.replace("|", "\\|")
-    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 _POEM = ("床前明月光", "疑是地上霜", "举头望明月", "低头思故乡")

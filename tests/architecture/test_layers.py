@@ -25,7 +25,7 @@ HOMES = {
     "filelock": ("store/",),
     "ir_measures": ("evaluation/runner.py",),
     "jieba": ("text/",),
-    "langgraph": ("connectors/memory/", "langchain/", "langgraph/"),
+    "langgraph": ("connectors/memory/", "langchain/", "langgraph/", "testing/langgraph"),
     "jinja2": ("evaluation/report.py",),
     "duckdb": ("connectors/sql/duckdb_access.py", "connectors/sql/query_process.py"),
     "jsonschema": ("guard/",),

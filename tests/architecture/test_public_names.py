@@ -53,6 +53,7 @@ PUBLIC_NAMES = [
     "ToolGuardMiddleware",
     "ToolRule",
     "check_citations",
+    "create_memory_tools",
     "model_judge",
     "quarantined",
     "run_agent",

@@ -5,16 +5,6 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"tests.contracts.{name}"
-        for name in (
-            "analyzer",
-            "connector",
-            "filter_form",
-            "fusion_rule",
-            "keyword_index",
-            "reference",
-            "scenario",
-            "vector_index",
-            "world",
-        )
+        for name in ("analyzer", "connector", "filter_form", "fusion_rule", "reference", "scenario", "world")
     )
 )

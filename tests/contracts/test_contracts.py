@@ -30,14 +30,13 @@ from langchain_agentrag.store.chroma import ChromaFolder
 from langchain_agentrag.store.keyword_index import TantivyKeywordIndex
 from langchain_agentrag.store.lock import WriteLock
 from langchain_agentrag.store.vector_index import ChromaVectorIndex
+from langchain_agentrag.testing.indexes import KeywordIndexConformance, VectorIndexConformance
 from tests.contracts.analyzer import AnalyzerContract
 from tests.contracts.connector import START, ConnectorContract
 from tests.contracts.filter_form import DOCUMENTS, FilterContract, matching
 from tests.contracts.fusion_rule import FusionContract
-from tests.contracts.keyword_index import KeywordIndexContract
 from tests.contracts.reference import MemoryConnector, MemoryKeywords, MemoryVectors
 from tests.contracts.reference_fusion import reference_fusion
-from tests.contracts.vector_index import VectorIndexContract
 from tests.contracts.world import fresh_folder
 from tests.databases import run
 
@@ -52,68 +51,55 @@ def folder():
 # -- keyword indexes -----------------------------------------------------------------------------------------------------
 
 
-class TestReferenceKeywords(KeywordIndexContract):
-    @pytest.fixture
-    def make(self):
-        return MemoryKeywords
+class TestReferenceKeywords(KeywordIndexConformance):
+    def make_index(self):
+        return MemoryKeywords()
 
-    @pytest.fixture
-    def reopen(self):
-        return lambda index: index
+    def reopen(self, index):
+        return index
 
 
-class TestTantivyKeywords(KeywordIndexContract):
-    @pytest.fixture
-    def make(self, folder):
-        return lambda: TantivyKeywordIndex(folder / "keyword")
+class TestTantivyKeywords(KeywordIndexConformance):
+    @pytest.fixture(autouse=True)
+    def _folder(self, folder):
+        self.folder = folder
 
-    @pytest.fixture
-    def reopen(self, folder):
-        return lambda index: TantivyKeywordIndex(folder / "keyword")
+    def make_index(self):
+        return TantivyKeywordIndex(self.folder / "keyword")
+
+    def reopen(self, index):
+        return self.make_index()
 
 
 # -- vector indexes ------------------------------------------------------------------------------------------------------
 
 
-class TestReferenceVectors(VectorIndexContract):
-    @pytest.fixture
-    def make(self):
-        return MemoryVectors
+class TestReferenceVectors(VectorIndexConformance):
+    def make_index(self):
+        return MemoryVectors()
 
-    @pytest.fixture
-    def reopen(self):
-        return lambda index: index
+    def reopen(self, index):
+        return index
 
 
-class TestChromaVectors(VectorIndexContract):
-    @pytest.fixture(params=[None, "a%"], ids=["shared", "agent"])
-    def owner(self, request):
-        return request.param
-
-    @pytest.fixture
-    def chroma(self, folder):
+@pytest.mark.parametrize("owner", [None, "a%"], ids=["shared", "agent"])
+class TestChromaVectors(VectorIndexConformance):
+    @pytest.fixture(autouse=True)
+    def _chroma(self, folder, owner):
         lock = WriteLock(folder, 5.0)
-        home = ChromaFolder(folder / "chroma", Catalog(folder / "catalog.sqlite"), lock)
+        self.owner, self.chroma = owner, ChromaFolder(folder / "chroma", Catalog(folder / "catalog.sqlite"), lock)
         with lock.acquire():
-            yield home
-        home.close()
+            yield
+        self.chroma.close()
 
-    @pytest.fixture
-    def make(self, chroma, owner):
-        def fresh():
-            index = ChromaVectorIndex(chroma, "a-collection", owner)
-            index.create()
-            return index
+    def make_index(self):
+        index = ChromaVectorIndex(self.chroma, "a-collection", self.owner)
+        index.create()
+        return index
 
-        return fresh
-
-    @pytest.fixture
-    def reopen(self, chroma, owner):
-        def again(index):
-            chroma.close()
-            return ChromaVectorIndex(chroma, "a-collection", owner)
-
-        return again
+    def reopen(self, index):
+        self.chroma.close()
+        return ChromaVectorIndex(self.chroma, "a-collection", self.owner)
 
 
 # -- fusion rules -----------------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ import pytest
 
 from langchain_agentrag import DualIndexer, HashingEmbeddings
 from langchain_agentrag.errors import AgentRagError
+from langchain_agentrag.testing.conformance import OK, outcomes
+from langchain_agentrag.testing.indexes import KeywordIndexConformance, VectorIndexConformance
 from tests.contracts.analyzer import AnalyzerContract
 from tests.contracts.connector import ConnectorContract
 from tests.contracts.filter_form import FilterContract
 from tests.contracts.fusion_rule import FusionContract
-from tests.contracts.keyword_index import KeywordIndexContract
 from tests.contracts.scenario import live
-from tests.contracts.vector_index import VectorIndexContract
 from tests.contracts.world import World, fresh_folder
 
 
@@ -57,12 +57,18 @@ def _parameters(method: Any) -> Iterator[dict[str, Any]]:
         yield {key: value for row in combination for key, value in row.items()}
 
 
+def _killer_of_index(suite: type, make: Callable[[], Any], reopen: Callable[[Any], Any]) -> str | None:
+    bound = type("Bound", (suite,), {"make_index": lambda _: make(), "reopen": lambda _, index: reopen(index)})
+    failed = [name for name, outcome in outcomes(bound()).items() if outcome != OK]
+    return failed[0] if failed else None
+
+
 def keyword_index(make: Callable[[], Any], reopen: Callable[[Any], Any] = lambda index: index) -> str | None:
-    return killer_of_form(KeywordIndexContract, {"make": make, "reopen": reopen})
+    return _killer_of_index(KeywordIndexConformance, make, reopen)
 
 
 def vector_index(make: Callable[[], Any], reopen: Callable[[Any], Any] = lambda index: index) -> str | None:
-    return killer_of_form(VectorIndexContract, {"make": make, "reopen": reopen})
+    return _killer_of_index(VectorIndexConformance, make, reopen)
 
 
 def analyzer(make: Callable[[], Any]) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 from langchain_tests.integration_tests import ToolsIntegrationTests
 from langchain_tests.unit_tests import ToolsUnitTests
 
-from langchain_agentrag import AgentRAGToolkit, DualIndexer, ReadTool, SearchTool
+from langchain_agentrag import AgentRAGToolkit, DualIndexer, ReadTool, SearchTool, create_memory_tools
 from tests.standard.test_standard_retriever import CORPUS
 
 
@@ -57,6 +57,16 @@ class ToolkitSetting(SearchSetting):
         return {}
 
 
+class RecallSetting(ToolkitSetting):
+    @property
+    def tool_constructor(self):
+        return create_memory_tools(self.indexer, "lina")[1]
+
+    @property
+    def tool_invoke_params_example(self) -> dict[str, Any]:
+        return {"query": "主轴过热怎么办", "k": 2}
+
+
 class TestSearchUnit(SearchSetting, ToolsUnitTests):
     pass
 
@@ -78,4 +88,12 @@ class TestToolkitUnit(ToolkitSetting, ToolsUnitTests):
 
 
 class TestToolkitIntegration(ToolkitSetting, ToolsIntegrationTests):
+    pass
+
+
+class TestRecallUnit(RecallSetting, ToolsUnitTests):
+    pass
+
+
+class TestRecallIntegration(RecallSetting, ToolsIntegrationTests):
     pass
