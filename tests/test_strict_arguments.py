@@ -320,6 +320,8 @@ def found(result: Any) -> bool:
     """Whether a method found or deleted something."""
     if isinstance(result, SyncReport):
         return result.deleted > 0
+    if isinstance(result, dict):
+        return bool(result["ids"])  # `get` of Chroma
     return any(result) if isinstance(result, list) else bool(result) and result is not True  # `delete` of LangChain
 
 

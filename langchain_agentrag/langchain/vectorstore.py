@@ -164,6 +164,7 @@ class HybridVectorStore(VectorStore):
         Raises:
             NotAStoreError: there is no store; nothing was created.
         """
+        cls._check_settings(**options)
         folder = Path(path)
         if not folder.is_file() and not (folder.is_dir() and any(folder.iterdir())):
             raise NotAStoreError(
