@@ -112,12 +112,25 @@ def run_tests(name: str, python: Path) -> bool:
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
 
 
+def find_python(version: str) -> str | None:
+    """The interpreter of a version; None without one. The shim of a version that is switched off does not run."""
+    path = shutil.which(f"python{version}")
+    if path is None:
+        return None
+    code = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
+    try:
+        answer = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return path if answer.returncode == 0 and answer.stdout.strip() == version else None
+
+
 def outcome(name: str) -> str:
     """Prepare an environment and run its tests; "passed", "FAILED" or "skipped: …"."""
     version = declared_pythons()[0] if name == LOWEST else name
-    interpreter = shutil.which(f"python{version}")
+    interpreter = find_python(version)
     if interpreter is None:
-        return f"skipped: python{version} is not on this machine"
+        return f"skipped: no python{version} runs on this machine"
     say(f"{name} with {interpreter}")
     start = time.monotonic()
     try:

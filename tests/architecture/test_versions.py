@@ -16,6 +16,7 @@ from tests.versions import (
     PYPROJECT,
     ROOT,
     declared_pythons,
+    find_python,
     installed_extras,
     lower_bound,
     project,
@@ -60,3 +61,13 @@ def test_declared_pythons_agree():
 def test_this_python_is_declared():
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in declared_pythons()
     assert SpecifierSet(project()["requires-python"]).contains(".".join(map(str, sys.version_info[:3])))
+
+
+def test_an_interpreter_that_does_not_run_is_none(tmp_path, monkeypatch):
+    """The shim of a version that is switched off is found and fails; another version may stand under the name."""
+    for content in ("#!/bin/sh\nexit 127\n", "#!/bin/sh\necho 2.7\n"):
+        (tmp_path / "python3.99").write_text(content)
+        (tmp_path / "python3.99").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        assert find_python("3.99") is None
+    assert find_python("3.98") is None
