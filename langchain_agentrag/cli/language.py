@@ -1,4 +1,4 @@
-"""Language of the command line: English in the code, Chinese from `messages.toml`, for our texts and for Click's."""
+"""Language of the command line: English in the code, Chinese from `chinese.toml`, for our texts and for Click's."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _tables() -> Mapping[str, Mapping[str, str]]:
     import tomllib
     from importlib.resources import files
 
-    return tomllib.loads((files("langchain_agentrag.cli") / "messages.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((files("langchain_agentrag.cli") / "chinese.toml").read_text(encoding="utf-8"))
 
 
 @cache

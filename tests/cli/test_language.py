@@ -21,7 +21,7 @@ from langchain_agentrag.cli.app import app
 from langchain_agentrag.cli.language import choose_language, sentence, translate, use_language
 
 CLI = Path(commands.__file__).parent
-MESSAGES = tomllib.loads((CLI / "messages.toml").read_text(encoding="utf-8"))
+MESSAGES = tomllib.loads((CLI / "chinese.toml").read_text(encoding="utf-8"))
 CATALOG = {english: chinese for table in MESSAGES.values() for english, chinese in table.items()}
 HAN = re.compile(r"[\u4e00-\u9fff]")
 

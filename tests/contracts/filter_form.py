@@ -43,7 +43,7 @@ FILTERS: list[dict[str, object]] = [
     {"n": {"$in": [1, "3"]}},
     {"tags": {"$contains": "x"}},
     {"tags": {"$contains": "y"}},
-    {"tags": []},
+    {"tags": {"$eq": []}},
     {"tags": ["y"]},
     {"lang": None},
     {"lang": {"$exists": True}},

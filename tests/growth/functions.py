@@ -306,6 +306,7 @@ CALLS: dict[str, dict[str, Call]] = {
     "cli.render.passage_view": {"": lambda text: _rendered(render.passage_view(Passage("d", 0, text, 0, len(text), 0, 0, 1)))},
     "cli.render.shell_quoted": {"": render.shell_quoted},
     "cli.render.no_hits_message": {"": render.no_hits_message},
+    "cli.render.failure_line": {"": lambda text: render.failure_line("failed", text, text, "red")},
     "cli.render.failure_lines": {"": lambda text: render.failure_lines("a", [Failure(text, text)], "red")},
     "cli.sync_config.Secrets.fill": {"": _secrets},
     "cli.sync_config.Secrets.redact": {"": _secrets},
@@ -372,6 +373,11 @@ CALLS: dict[str, dict[str, Call]] = {
         "dotted": lambda text: filters.match({"a.b": text}, {"a": {"b": text}}),
         "contains": lambda text: filters.match({"a": {"$contains": text[: len(text) // 2] + "x"}}, {"a": text}),
         "order": lambda text: filters.match({"a": {"$gt": text}}, {"a": text}),
+    },
+    "filters.LikePattern.matches": {
+        "text": lambda text: filters.LikePattern("%" + text[:2] * 400 + "_%").matches(text),
+        "pieces": lambda text: filters.LikePattern("%".join(text[:2] * 400)).matches(text),
+        "pattern": lambda text: filters.LikePattern(text).matches(text[:1_000]),
     },
     "filters.lookup": {"": lambda text: filters.lookup({"a": {"b": 1}}, text)},
     "metadata.encode": {"": lambda text: metadata.encode({text: text})},
@@ -469,6 +475,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "": lambda text: _ANALYZER.match_spans(text, ["pump", "泵", "a", "e1102", "中中"]),
         "own": lambda text: _ANALYZER.match_spans(text[:8_000], _ANALYZER.analyze_query(text[:2_000])["words"].keys()),
     },
+    "text.chunking.join_context": {"": lambda text: chunking.join_context(text, text)},
     "text.chunking.speaker_of": {"": lambda text: chunking.speaker_of({"speaker": text})},
     "text.chunking.chunk_document": {
         **{
@@ -578,7 +585,9 @@ EXEMPT: dict[str, str] = {
     "cli.app.*": _PARTS,
     "cli.demo.*": _DOES,
     "cli.evaluation.*": _DOES,
-    "cli.memory.*": _NAMES,
+    "cli.commands.*": "arguments and messages of the command line",
+    "cli.language.*": "texts of the package, and the name of a language",
+    "cli.listing.*": _NAMES,
     "cli.options.load_*": "a name that the user writes",
     "cli.output.*": _DOES,
     "cli.sync.*": _NAMES,
