@@ -24,12 +24,19 @@ def term_score(tf: float, length: float, average_length: float, k1: float, b: fl
 
 
 def matched_gain(scorer: Scorer, counts: Counts) -> float:
-    """Sum of the gains of the query terms that a chunk contains, regardless of how often."""
-    total = 0.0
+    """Sum of the gains of the query terms that a chunk contains, regardless of how often.
+
+    A term that stands in the context alone counts as much as the field where it would count most.
+    """
+    total, texts = 0.0, {field: gains for field, gains in scorer.gains.items() if field != "context"}
     for field, gains in scorer.gains.items():
         for term, gain in gains.items():
-            if field != "context" and counts.get(field, {}).get(term, 0) > 0:
+            if counts.get(field, {}).get(term, 0) == 0:
+                continue
+            if field != "context":
                 total += gain
+            elif not any(term in known and counts.get(name, {}).get(term, 0) for name, known in texts.items()):
+                total += max((known.get(term, 0.0) for known in texts.values()), default=0.0)
     return total
 
 

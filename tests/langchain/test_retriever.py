@@ -258,7 +258,7 @@ def test_metadata_comes_back_whole_and_the_score_is_added_on_request(tmp_path):
         indexer.index_documents([Document("文本 text", id="x", metadata=own)])
         (document,) = HybridRetriever(indexer=indexer).invoke("文本")
         assert own.items() <= document.metadata.items()
-        assert document.metadata.keys() - own.keys() == {"chunk_id", "line"}
+        assert document.metadata.keys() - own.keys() == {"chunk_id", "line", "source"}
         (moved,) = HybridRetriever(indexer=indexer, score_key="relevance").invoke("文本")
         assert (moved.metadata["score"], 0 <= moved.metadata["relevance"] <= 1) == (5, True)
         (explained,) = HybridRetriever(indexer=indexer, explain=True).invoke("文本")

@@ -208,7 +208,7 @@ def test_the_command_deletes_by_session_and_time_of_one_owner(shell: Shell) -> N
     assert "--yes" in shell("delete", "--session", "s0", code=2)  # nobody is there to be asked
     assert shell.json("delete", "--session", "s0", "--agent", "lina", "--yes")["deleted"] == 3
     assert shell.json("delete", "--before", "84h", "--agent", "lina", "-y")["deleted"] == 1
-    assert shell.json("delete", "turn1", "absent", "--yes")["deleted"] == 1
+    assert shell.json("delete", "turn1", "absent", "--yes", code=3)["deleted"] == 1  # one is missing
     assert "nothing is named" in shell("delete", "--yes", code=2)
     assert shell.json("stats", "--agent", "lina")["documents"] == 5 + 2
     assert shell.json("expire")["deleted"] == 1

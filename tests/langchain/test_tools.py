@@ -120,7 +120,7 @@ def test_a_filter_may_come_as_json_text(indexer, condition):
     assert {record["metadata"]["type"] for record in message.artifact} == {"manual"}
 
 
-@pytest.mark.parametrize("condition", ["type=manual", "[1]", ["type"], {"type": {"$like": "m%"}}, {"$near": 1}])
+@pytest.mark.parametrize("condition", ["type=manual", "[1]", ["type"], {"type": {"$similar": "m%"}}, {"$near": 1}])
 def test_a_filter_that_cannot_be_understood_is_a_message_and_never_ignored(indexer, condition):
     message = call(SearchTool(indexer=indexer), query="主轴", filter=condition)
     assert message.status == "error"
