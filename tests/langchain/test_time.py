@@ -171,8 +171,8 @@ class Shell:
         assert result.exit_code == code, (result.output, result.exception)
         return result.output
 
-    def json(self, command: str, *args: str) -> dict:
-        return json.loads(self(command, *args, "--json"))
+    def json(self, command: str, *args: str, code: int = 0) -> dict:
+        return json.loads(self(command, *args, "--json", code=code))
 
 
 @pytest.fixture
