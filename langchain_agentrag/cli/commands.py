@@ -183,10 +183,10 @@ class Command(click.Command):
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option --help."""
-        found = super().get_help_option(ctx)
-        if found is not None:
-            found.help = _("Show this message and exit.")
-        return found
+        help_option = super().get_help_option(ctx)
+        if help_option is not None:
+            help_option.help = _("Show this message and exit.")
+        return help_option
 
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the whole first paragraph: the list of the commands wraps."""

@@ -66,8 +66,8 @@ def translate(message: str) -> str:
     if message in engine:
         return engine[message]
     for pattern, template in patterns:
-        if found := pattern.fullmatch(message):
-            values = found.groupdict()
+        if match := pattern.fullmatch(message):
+            values = match.groupdict()
             for name in values.keys() & {"reason", "feature"}:
                 translated = translate(values[name])
                 if translated == values[name] and _has_words(translated):

@@ -35,11 +35,11 @@ class ByteSize(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
         """Return the number of bytes."""
-        found = _SIZE.fullmatch(str(value).strip())
-        if found is None or not int(found[1]):
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None or not int(match[1]):
             self.fail(_("{value!r} is no size: write 500000, 500k, 50M or 1G.", value=str(value)[:100]), param, ctx)
-        factor: int = _KILO ** " kmgt".index(found[2].lower() or " ")
-        return int(found[1]) * factor
+        factor: int = _KILO ** " kmgt".index(match[2].lower() or " ")
+        return int(match[1]) * factor
 
 
 store_option = option(
